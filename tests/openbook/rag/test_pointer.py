@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
@@ -203,6 +203,8 @@ PIECES = ("rg", "40", ".", "_", "@", ":", ",", "3", "é", "日本", "-", "/", "'
 
 @pytest.mark.parametrize("family", FAMILIES)
 @given(text=st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
+@example(text="rg40.bin, api@example.org or max_length: 9:30, 1,200. end.Next and/or a,b é日本")
+@example(text="one\ntwo\n\nthree\nfour | five\nsix")
 @settings(max_examples=60, deadline=None)
 def test_spans_begin_and_end_with_a_word_and_stay_in_a_paragraph_or_row(
     reads: Callable[[str], Read], family: str, text: str

@@ -53,7 +53,15 @@ def test_what_several_passages_would_ask_is_not_asked() -> None:
     assert [question for question, _ in make_questions(same[:1], most=10, seed=0)] == ["What is a lease?"]
 
 
-@pytest.mark.parametrize("text", ["```\nlong river north green land blue island sea\n```", "too few words", ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```\nlong river north green land blue island sea\n```",
+        "river north green land",
+        "it is the river of the north",
+        "",
+    ],
+)
 def test_code_and_scraps_make_no_question(text: str) -> None:
     assert make_questions([Passage("a#0", "T", text)], most=10, seed=0) == []
 

@@ -40,12 +40,16 @@ def test_what_readers_liked_is_expected_where_it_is_the_answer_still() -> None:
         word("Open?", "8:30"),
         word("Closed?", "19:00"),
         word("Queen?", None),
+        word("King?", None),
         word("Tests?", "Maria", "down", " John "),
     )
-    answers = {"Open?": answer("8:30", "a#0"), "Closed?": answer("20:00", "b#0"), "Queen?": answer(None)}
+    answers = {"Open?": answer("8:30", "a#0"), "Closed?": answer("20:00", "b#0")}
+    # refusals have no evidence that could be the same
+    answers |= {"Queen?": answer(None), "King?": answer(None)}
     assert grown(answers, said=said) == [
         Guard(question="Open?", must_contain=("8:30",)),
         Guard(question="Queen?", must_refuse=True),
+        Guard(question="King?", must_refuse=True),
         # by anyone
         Guard(question="Tests?", must_contain=("John",), warn=True),
     ]
@@ -53,8 +57,10 @@ def test_what_readers_liked_is_expected_where_it_is_the_answer_still() -> None:
 
 def test_of_questions_with_the_same_evidence_the_first_is_taken() -> None:
     said = (word("Again?", "here"), word("Open?", "8:30"), word("When open?", "8:30"))
-    answers = {"Again?": answer("here", "known#0"), "Open?": answer("8:30"), "When open?": answer("8:30")}
-    assert [one.question for one in grown(answers, said=said)] == ["Open?"]
+    asked = (made("known?", "It is here.", "other#0"), made("At what time?", "It is 8:30.", "a#0"))
+    answers = {"Again?": answer("here", "known#0"), "known?": answer("here", "other#0")}
+    answers |= dict.fromkeys(("Open?", "When open?", "At what time?"), answer("8:30"))
+    assert [one.question for one in grown(answers, said=said, made=asked)] == ["Open?"]
 
 
 def test_what_the_text_asks_needs_a_sure_answer_from_where_it_was_asked() -> None:
