@@ -1,4 +1,4 @@
-"""Installs this clone for the Makefile: what Openbook needs, and its parts in place. Itself it needs nothing but pip.
+"""Installs this clone for the Makefile: what Openbook needs, and its parts in place. This script needs nothing but pip.
 
     python deploy/install.py EXTRA...           what these extras need, and every part, as `pip install -e` does
     python deploy/install.py --needs EXTRA...   only what these extras need: the parts are in place
@@ -26,7 +26,7 @@ TORCH_FOR_CPU = "https://download.pytorch.org/whl/cpu"
 
 
 def needs(extras: list[str]) -> list[str]:
-    """What the parts and these extras require, but for the parts, and what builds them."""
+    """What these extras, the parts and the build of the parts require, without the parts themselves."""
     projects = [tomllib.loads(Path(part, "pyproject.toml").read_text(encoding="utf-8")) for part in PARTS]
     optional = projects[0]["project"]["optional-dependencies"]
     ours = {project["project"]["name"] for project in projects}
@@ -36,7 +36,7 @@ def needs(extras: list[str]) -> list[str]:
 
 
 def pip(*arguments: str) -> bool:
-    """Whether `pip install` did it. One line says how far it is, in place of hundreds."""
+    """Run `pip install`; True where it succeeds. It shows one line with how far pip is, in place of pip's hundreds."""
     command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile", *arguments]
     with LOG.open("w", encoding="utf-8") as log, subprocess.Popen(command, stdout=log, stderr=log) as running:
         shown = began = time.monotonic()
@@ -62,7 +62,7 @@ def how_far(log: str) -> str:
 
 
 def show(line: str) -> None:
-    """On a terminal in place of the line before."""
+    """Print a line; on a terminal it replaces the line before."""
     sys.stdout.write(f"\r\033[K{line[:100]}" if sys.stdout.isatty() else f"{line}\n")
     sys.stdout.flush()
 

@@ -28,7 +28,7 @@ FOLLOWS_UNDER_RESOURCE = (
     "OPENBOOK_FOLLOW_S=0, and swap one replica after the other: openbook index swap VERSION --url http://REPLICA:8000"
 )
 PREFIX = "OPENBOOK_"
-# of the working directory
+# files of the working directory that settings are read from
 VARIABLES_FILE = ".env"
 FILE = "openbook.toml"
 # What compose files, the image and the tests read, and what Kubernetes tells a pod of Services whose names begin so.
@@ -47,8 +47,8 @@ def default_indexes() -> Path:
 
 
 class Settings(BaseSettings):
-    """Given in code, as by an option of the command line; else OPENBOOK_<NAME> of the environment; else that of .env;
-    else <name> of openbook.toml.
+    """The settings of the core. For each, what code passes wins, such as an option of the command line. Then comes
+    OPENBOOK_<NAME> in the environment, then OPENBOOK_<NAME> in .env, and last <name> in openbook.toml.
     """
 
     model_config = SettingsConfigDict(
@@ -244,17 +244,17 @@ def settings_class() -> type[Settings]:
 
 
 def places() -> dict[str, str]:
-    """Each place that sets something, the strongest first, such as OPENBOOK_PORT or "port in openbook.toml", with the
-    setting that it names. Raises SettingInvalid for a file that cannot be read as what it is.
+    """Which setting each place names, the strongest place first: "port" for OPENBOOK_PORT, "OPENBOOK_PORT in .env" and
+    "port in openbook.toml". Raises SettingInvalid for a file that cannot be read, or is no .env or no TOML.
     """
     try:
         variables = DotEnvSettingsSource(settings_class()).env_vars.items()
         lines = {f"{name.upper()} in {VARIABLES_FILE}": (name, value) for name, value in variables}
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise SettingInvalid(setting=VARIABLES_FILE, reason=str(error)) from error
     try:
         table = TomlConfigSettingsSource(settings_class()).toml_data
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise SettingInvalid(setting=FILE, reason=str(error)) from error
     variables_set = {name: (name, value) for name, value in os.environ.items()} | lines
     return {

@@ -44,8 +44,8 @@ class Addition:
     """What a plug-in of the group `openbook.answers` adds to an answer, under the name of its entry point: a switch of
     the body of /answer, and, where that is on, what `make` returns as a field of the response.
 
-    `check(call)` raises before anything is computed. Neither is called for a stream, which is refused. Under settings
-    for which `always` holds, each answer has it but a stream.
+    `check(call)` raises before anything is computed. Neither is called for a stream, which is refused. Where
+    `always(settings)` holds, every answer that is no stream has it, whatever the body says.
     """
 
     description: str

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 FACTS = "facts"
-# what one question came to, which spans describe and no line does
+# the answer, which spans describe and the access log leaves out
 FOUND = "found"
 
 LogFormat = Literal["json", "text"]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 STAGES = ("queue", "encode", "retrieve", "generate")
 # Outcomes that are no fault of the service.
 NO_FAULT = ("ok", "not_durable", "cancelled")
-# By which Phoenix and others of OpenInference know a span.
+# The attribute that tells Phoenix, and others that read OpenInference, what a span is.
 KIND = "openinference.span.kind"
 EXPORT_TIMEOUT_S = 5
 FIRST_FAULT_STATUS = 500
@@ -97,7 +97,7 @@ class Traces:
         described: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
         **given: Any,
     ) -> Any:
-        """A span of so many seconds that ends now, and its stages, with what is described of them."""
+        """A span of so many seconds that ends now. Each stage is a child, with its attributes in `described`."""
         from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
         ended = self._now_ns()
@@ -159,7 +159,7 @@ def _attributes(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _described(found: Answer | Scores | Retrieval) -> dict[str, dict[str, Any]]:
-    """By stage, under the names of OpenTelemetry's GenAI conventions and of OpenInference. Passages by id, no text."""
+    """The attributes of each stage's span, by OpenTelemetry's GenAI names and OpenInference's. They hold no text."""
     model = found.source.checkpoint
     ranked = [{"id": one.passage.passage_id, "score": one.doc_score} for one in found.passages]
     named = {"gen_ai.provider.name": "openbook", "gen_ai.request.model": model}
@@ -180,7 +180,8 @@ def _described(found: Answer | Scores | Retrieval) -> dict[str, dict[str, Any]]:
         generation |= {"llm.token_count.prompt": read, "llm.token_count.completion": written}
     return {
         "encode": {KIND: "EMBEDDING", "gen_ai.operation.name": "embeddings", "embedding.model_name": model, **named},
-        "retrieve": {KIND: "RETRIEVER", **retrieval, **documents, **named},
+        # a span keeps its last 128 attributes: where passages are many, their own go
+        "retrieve": {**documents, KIND: "RETRIEVER", **retrieval, **named},
         "generate": {KIND: "LLM", **generation, **named},
     }
 

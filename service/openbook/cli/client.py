@@ -91,7 +91,7 @@ class ServiceHere:
 
     @property
     def max_no_answer(self) -> float | None:
-        """Above which `no_answer` an answer is withheld; None of a checkpoint that is not calibrated."""
+        """The service withholds an answer above this `no_answer`; None where the checkpoint is not calibrated."""
         return self._services.engine.facts.max_no_answer
 
     def answer(self, question: str, **options: Unpack[AnswerOptions]) -> Answer:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar, cast, get_args, get_origin
 
 import typer
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from openbook.errors import SettingInvalid
 from openbook.settings import FILE, Settings, misspelt, places, settings_class
@@ -136,7 +136,10 @@ def read_settings(**given: Any) -> Settings:
         if first["type"] == "value_error":
             reason = str(first["ctx"]["error"])
         else:
-            reason = f"{first['msg'].replace('Input should', 'must', 1)}, not {first['input']!r}"
+            kind = settings_class().model_fields[name].annotation
+            # an error may land in a log: it repeats no secret
+            wrong = "" if SecretStr in (kind, *get_args(kind)) else f", not {first['input']!r}"
+            reason = f"{first['msg'].replace('Input should', 'must', 1)}{wrong}"
         place = next((place for place, setting in places().items() if setting == name), environment_name(name))
         raise SettingInvalid(setting=flag(name) if name in given else place, reason=reason) from error
 

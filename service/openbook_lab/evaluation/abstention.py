@@ -1,7 +1,7 @@
 """When to say "I do not know": a threshold on `no_answer`, and what it costs (El-Yaniv and Wiener 2010).
 
-Questions that a book answers and questions that it does not answer count half each, however many there are of either;
-so do the kinds of the latter among themselves.
+Questions that a book answers and questions that it does not answer count half each, however many there are of either.
+Of those that it does not answer, every kind counts alike.
 Coverage is the share that is answered, risk the share of wrong answers among those given. An answer to a question that
 the book does not answer is wrong.
 """
@@ -9,11 +9,14 @@ the book does not answer is wrong.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, starmap
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from openbook.rag.no_answer import NoAnswerWeights, log_odds
 from openbook_lab.evaluation.statistics import auc
+
+T = TypeVar("T")
 
 DIGITS = 4
 PENALTY = 1e-3
@@ -33,20 +36,24 @@ class Signs:
 
 
 @dataclass(frozen=True, slots=True)
-class SignsThrice:
-    """The signs of questions that a book answers; of the same after every article that holds an answer is taken from
-    it, so that it may know nothing of the subject; and after every passage that does, so that it knows all else.
-    `near_misses` are questions of their own, which people asked of the book and it does not answer."""
+class Thrice(Generic[T]):
+    """Questions that a book answers; the same after every article that holds an answer is taken from it, so that it may
+    know nothing of the subject; and after every passage that does, so that it knows all else. `near_misses` are
+    questions of their own, which people asked of the book and it does not answer."""
 
-    answerable: Sequence[Signs]
-    no_article: Sequence[Signs]
-    no_passage: Sequence[Signs]
-    near_misses: Sequence[Signs] = ()
+    answerable: Sequence[T]
+    no_article: Sequence[T]
+    no_passage: Sequence[T]
+    near_misses: Sequence[T] = ()
 
     @property
-    def kinds(self) -> list[Sequence[Signs]]:
+    def kinds(self) -> list[Sequence[T]]:
         """Those that the book does not answer, by why it does not; the kinds that are there."""
         return [kind for kind in (self.no_article, self.no_passage, self.near_misses) if kind]
+
+
+class SignsThrice(Thrice[Signs]):
+    """The signs of each question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +78,8 @@ class Abstention:
     decided: float
 
 
-@dataclass(frozen=True, slots=True)
-class AskedThrice:
-    """Questions as a book answers them, the same of the book without the articles and without the passages that
-    hold an answer, and those that it does not answer as it is."""
-
-    answerable: Sequence[Undecided]
-    no_article: Sequence[Undecided]
-    no_passage: Sequence[Undecided]
-    near_misses: Sequence[Undecided] = ()
-
-    @property
-    def kinds(self) -> list[Sequence[Undecided]]:
-        """Those that the book does not answer, by why it does not; the kinds that are there."""
-        return [kind for kind in (self.no_article, self.no_passage, self.near_misses) if kind]
+class AskedThrice(Thrice[Undecided]):
+    """What comes of asking each question, and of a threshold on its `no_answer`."""
 
     @property
     def unanswerable(self) -> list[Undecided]:

@@ -85,7 +85,7 @@ class Calibration:
 
 
 def write_facts(folder: Path, learnt: Mapping[str, object]) -> Path:
-    """Add it to the folder's openbook.json, of which everything else stays as it is.
+    """Write what a calibration learnt into the folder's openbook.json; everything else there stays. Returns that file.
 
     Raises SettingInvalid where that cannot be written.
     """

@@ -168,7 +168,7 @@ def test_a_collector_gets_the_spans_of_questions_and_swaps_and_no_question(
 
 
 def attributes_in(came: Sequence[bytes]) -> dict[str, dict[str, Any]]:
-    """Those of each span, by its name."""
+    """The attributes of each span that the collector got, under the span's name."""
     protocol = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
     return {
         span.name: {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes}

@@ -195,6 +195,25 @@ def test_what_a_file_sets_wrongly_is_named_with_the_file(run: Run, file: str, te
     assert ended.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("source", "file"), [("DotEnvSettingsSource", ".env"), ("TomlConfigSettingsSource", "openbook.toml")]
+)
+def test_a_file_that_cannot_be_read_is_named(run: Run, monkeypatch: pytest.MonkeyPatch, source: str, file: str) -> None:
+    def refused(settings: object) -> None:
+        raise PermissionError(13, "Permission denied", file)
+
+    monkeypatch.setattr(f"openbook.settings.{source}", refused)
+    ended = run("serve")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == f"error [setting_invalid]: {file}: [Errno 13] Permission denied: '{file}'\n"
+
+
+def test_an_error_does_not_repeat_a_secret(run: Run) -> None:
+    Path("openbook.toml").write_text("admin_token = 271828")
+    ended = run("serve")
+    assert ended.err == "error [setting_invalid]: admin_token in openbook.toml: must be a valid string\n"
+
+
 @pytest.mark.parametrize("names", ["*", "books.example.org:8000, ::1", "[::1]:8000", "bücher.example", " , a-b_c"])
 def test_names_addresses_and_ports_are_hosts(names: str) -> None:
     assert read_settings(allowed_hosts=names).allowed_hosts == names

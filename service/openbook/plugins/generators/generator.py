@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from openbook.entities import AnswerOptions, GeneratorStatus, Hypothesis, ModelKind, Passage, Quote
-from openbook.errors import GeneratorLacks, InvalidRequest
+from openbook.errors import GeneratorLacks, InvalidRequest, SettingInvalid
 from openbook.plugins.generators.prompt import SHORT_ANSWERS, CausalPrompt, read_prompt
 from openbook.plugins.generators.served_wording import CHARACTERS, END, END_ID, ServedWording, log_sum, plain
 from openbook.plugins.generators.server import ModelServer, RowPrompt, together
@@ -40,13 +40,21 @@ def open_served(url: str, settings: Settings, own_prompt: CausalPrompt | None) -
     """
     prompt = own_prompt if settings.prompt is None else read_prompt(settings.prompt)
     asked = settings if isinstance(settings, GeneratorsSettings) else GeneratorsSettings.model_construct()
+    single = None if asked.single_prompt is None else read_prompt(asked.single_prompt)
+    for setting, one in (("OPENBOOK_PROMPT", prompt), ("OPENBOOK_SINGLE_PROMPT", single)):
+        if one is not None and one.chat and one.opening:
+            raise SettingInvalid(setting=setting, reason="the answer of a chat at a server has no opening.")
+    if prompt is not None and single is not None and prompt.chat != single.chat:
+        reason = "must be a chat exactly where the other prompt is one (OPENBOOK_PROMPT): a server is asked in one way."
+        raise SettingInvalid(setting="OPENBOOK_SINGLE_PROMPT", reason=reason)
+    given = prompt or single
     server = ModelServer(
         url,
         model=asked.generator_model,
         key="" if asked.generator_key is None else asked.generator_key.get_secret_value(),
         concurrency=asked.generator_concurrency,
         longest_s=max(settings.timeout_s, settings.max_timeout_s),
-        chat=None if prompt is None else prompt.chat,
+        chat=None if given is None else given.chat,
         ends=AnswerEnds((prompt or SHORT_ANSWERS).stops),
     )
 
@@ -56,13 +64,7 @@ def open_served(url: str, settings: Settings, own_prompt: CausalPrompt | None) -
         # a line is an answer
         return replace(words, user=f"{words.user}\n", opening="Answer: ", stops=("\n",))
 
-    single = asked.single_prompt
-    return ServedGenerator(
-        server,
-        prompt or usual(SHORT_ANSWERS),
-        usual(LONG_ANSWERS) if single is None else read_prompt(single),
-        audits=asked.audit,
-    )
+    return ServedGenerator(server, prompt or usual(SHORT_ANSWERS), single or usual(LONG_ANSWERS), audits=asked.audit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class ServedGenerator(Generator):
     """Answers with the model of a server."""
 
     def __init__(self, server: ModelServer, prompt: CausalPrompt, single: CausalPrompt, *, audits: bool) -> None:
-        """`single` is the prompt of all passages at once. Raises SettingInvalid for a prompt that does not go."""
+        """`single` is the prompt of model "single-prompt"."""
         self._server, self._prompt, self._wording = server, prompt, ServedWording(prompt)
         self._single = SinglePrompt(server, single, audits=audits)
         self._words = json.dumps([prompt.content(), single.content()])

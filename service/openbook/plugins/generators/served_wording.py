@@ -5,13 +5,12 @@ import re
 from collections.abc import Sequence
 
 from openbook.entities import Passage
-from openbook.errors import SettingInvalid
 from openbook.plugins.generators.prompt import CausalPrompt, as_text, as_turns, filled, passage_text
 from openbook.plugins.generators.server import ModelServer, RowPrompt
 
 # The end, as answers name it; the server's own has a name that is not always told.
 END, END_ID = "</s>", 0
-# A token has so many characters at least on an average: what is cut is cut generously.
+# Characters of a token, of which most have more: a passage that is cut keeps more tokens than its prompt allows.
 CHARACTERS = 4
 # The first character of what a chat template or a tokenizer may take for a token of its own.
 _CONTROL = re.compile(r"<(?=[|｜/!\w])|\[(?=/?[A-Z_]+\])")
@@ -21,9 +20,6 @@ class ServedWording:
     """The words around passages and a question, as one text or as the turns of a chat."""
 
     def __init__(self, prompt: CausalPrompt) -> None:
-        """Raises SettingInvalid for a chat whose answer has an opening."""
-        if prompt.chat and prompt.opening:
-            raise SettingInvalid(setting="OPENBOOK_PROMPT", reason="the answer of a chat at a server has no opening.")
         self.prompt = prompt
         whole = "" if prompt.chat else as_text(prompt)
         # a tokenizer keeps the space before a word with the word: it belongs to the answer

@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RowPrompt:
-    """What is read of one passage: a text to be continued, or the turns of a chat."""
+    """What the server reads: a text that it continues, or the turns of a chat."""
 
     text: str = ""
     turns: tuple[Mapping[str, str], ...] = ()
@@ -167,9 +167,10 @@ class ModelServer:
                 one.cancel()
 
     def stop(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
-        """End work that goes on by itself."""
+        """Cancel those tasks of the server's loop that are not done. A work that ends leaves what it began running."""
         for task in tasks:
-            self._loop.call_soon_threadsafe(task.cancel)
+            if not task.done():
+                self._loop.call_soon_threadsafe(task.cancel)
 
     async def say(
         self,
@@ -183,7 +184,8 @@ class ModelServer:
     ) -> Saying:
         """An answer of at most `most` tokens: the likeliest word by word at temperature 0, a sample at 1.
 
-        `into` grows while it is said, for others to hear; so such an answer cannot begin again.
+        The tokens go into `into` as they come, where another thread hears them. So an answer that breaks off after its
+        first word fails: a second try would repeat what was heard.
         """
         is_chat = self.abilities.form != "completions"
         body: dict[str, Any] = {
@@ -195,10 +197,8 @@ class ModelServer:
             **({"logprobs": True, "top_logprobs": self.abilities.top} if is_chat else {"logprobs": self.abilities.top}),
             **({} if seed is None else {"seed": seed}),
         }
-        saying = into or Saying([])
 
         async def take(response: httpx.Response) -> Saying:
-            nonlocal saying
             if into is not None and into.text:
                 raise ValueError("it broke off in the middle of an answer")
             saying = into or Saying([])
@@ -208,9 +208,9 @@ class ModelServer:
             saying.said()
             return saying
 
-        await self._post(self.abilities.form, body, take)
-        self._check_model(saying.model)
-        return saying
+        said: Saying = await self._post(self.abilities.form, body, take)
+        self._check_model(said.model)
+        return said
 
     async def score(self, prompt: RowPrompt, answer: str, words: tuple[str, ...] = ()) -> Said:
         """log p of an answer that stands right behind the prompt, and of its end; `words` are its tokens if known."""

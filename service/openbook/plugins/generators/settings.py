@@ -17,7 +17,7 @@ class GeneratorsSettings(BaseSettings):
         8, ge=1, le=1024, description="Largest number of requests under way at the server at OPENBOOK_GENERATOR."
     )
     single_prompt: Path | None = Field(
-        None, description='JSON file with the prompt of model "single-prompt", which all passages are read in.'
+        None, description='JSON file with the prompt of model "single-prompt", in which the server reads all passages.'
     )
     audit: bool = Field(
         True, description='Whether the sentences of model "single-prompt" are scored again without each passage.'

@@ -1,8 +1,9 @@
-"""All passages in one prompt, as most services have them: p(y | x, z_1 .. z_K), with nothing marginalised.
+"""The model "single-prompt": the server reads all passages in one prompt, as most services do, and nothing is
+marginalised: p(y | x, z_1 .. z_K).
 
-No posterior says what such an answer stands on, so its sentences are audited. A sentence's log-prob, after the
-sentences before it, is asked again without each passage and without all of them: what it loses is their support. One
-that loses little without all of them is unsupported: the model would have said it anyway.
+No posterior says what such an answer stands on, so this audits its sentences. The server scores the answer again
+without each passage, and without all of them. What a sentence's log-prob loses without a passage is the support that
+the passage gives it. The model would say a sentence that loses little without all of them anyway: it is unsupported.
 """
 
 import asyncio
@@ -28,16 +29,19 @@ LONG_ANSWERS = CausalPrompt(
     user="{passage}\n\nQuestion: {question}",
     refusals=("unknown", "Unknown", "unknown.", "Unknown."),
 )
-"""The prompt of a service that brings none. As a text to be continued its answer is a paragraph."""
-# A sentence has the passages' support where they add so much to its log-prob, for each of its tokens.
+"""The prompt where OPENBOOK_SINGLE_PROMPT names none. A server that continues texts gives one line as the answer."""
+# A sentence is supported where the passages together add at least so much to its log-prob, a token.
 LEAST_SUPPORT = 0.5
-# How often is looked whether an answer has begun, before anybody may hear of it.
+# Seconds between two looks whether the server has begun an answer that is no refusal.
 LOOK_S = 0.01
 
 
 @dataclass(slots=True)
 class OneAnswer:
-    """The answer to one question while it is said: `saying` grows, and `rest` is done when it is whole."""
+    """The answer to one question while the server says it: `rest` adds tokens to `saying` until the answer is whole.
+
+    `empty` is log p(empty answer | x, all passages): of the end at once, or of a refusal.
+    """
 
     question: str
     passages: Sequence[Passage]
@@ -48,10 +52,8 @@ class OneAnswer:
 
     @property
     def n_read(self) -> int:
-        """Of the prompt's tokens about so many: the server counts them when it has ended."""
-        return (
-            sum(len(turn["content"]) for turn in self.prompt.turns) // CHARACTERS + len(self.prompt.text) // CHARACTERS
-        )
+        """About how many tokens the prompt has. The server counts them, but says so only at the end of the answer."""
+        return (len(self.prompt.text) + sum(len(turn["content"]) for turn in self.prompt.turns)) // CHARACTERS
 
 
 class SinglePrompt:
@@ -68,14 +70,16 @@ class SinglePrompt:
         options: AnswerOptions,
         between_steps: BetweenSteps,
     ) -> list[OneAnswer | None]:
-        """Have the server begin with each answer. They are there once it is clear whether they are refusals."""
-        both = zip(questions, passages, strict=True)
-        answers = [OneAnswer(question, some, self._wording.of(question, some)) for question, some in both]
+        """Have the server begin each answer; wait until it is clear whether that is a refusal. None was abandoned."""
+        asked = zip(questions, passages, strict=True)
+        answers = [OneAnswer(question, some, self._wording.of(question, some)) for question, some in asked]
+        begun: list[OneAnswer | None] = [None] * len(answers)
         try:
-            return self._server.each([self._begin(one, options) for one in answers], between_steps)
-        except BaseException:
-            self._server.stop([one.rest for one in answers if one.rest is not None])
-            raise
+            begun = self._server.each([self._begin(one, options) for one in answers], between_steps)
+        finally:
+            both = zip(answers, begun, strict=True)
+            self._server.stop([one.rest for one, wanted in both if wanted is None and one.rest is not None])
+        return begun
 
     async def _begin(self, one: OneAnswer, options: AnswerOptions) -> OneAnswer:
         scores = self._server.abilities.scoring is not None
@@ -108,11 +112,11 @@ class SinglePrompt:
 
         def listen() -> Collection[int] | None:
             for number, hears in listeners.items():
-                if (one := answers[number]) is not None and not self._may_refuse(one.saying.text):
-                    words = [token for token in tuple(one.saying.tokens) if not token.is_end]
-                    begun = Said(
-                        tuple(token.text for token in words), tuple(token.log_prob for token in words), False, ""
-                    )
+                one = answers[number]
+                tokens = [token for token in tuple(one.saying.tokens) if not token.is_end] if one else []
+                words = tuple(token.text for token in tokens)
+                if not self._may_refuse("".join(words)):
+                    begun = Said(words, tuple(token.log_prob for token in tokens), False, "")
                     hears(_hypothesis(begun, priors[number]))
             return between_steps()
 
@@ -133,7 +137,7 @@ class SinglePrompt:
         return found
 
     def _may_refuse(self, text: str) -> bool:
-        """Whether what has been said may become nothing but a refusal."""
+        """Whether an answer that begins so may still become a refusal."""
         return any(refusal.startswith(text.strip()) for refusal in ("", *self._wording.prompt.refusals))
 
     async def _rest(self, one: OneAnswer | None) -> Said | None:
@@ -183,7 +187,8 @@ class SinglePrompt:
 
 
 def by_sentence(said: Said, text: str, ends: Sequence[int]) -> list[list[float]]:
-    """The log-probs of the tokens of each sentence, of which the characters end there in the text."""
+    """The log-probs of each sentence's tokens. `ends` says where in the text each sentence ends; a token belongs to the
+    sentence that its last character stands in."""
     found: list[list[float]] = [[] for _ in ends]
     at = place = 0
     # the end of the answer is in no sentence

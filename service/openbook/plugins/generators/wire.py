@@ -105,13 +105,12 @@ class Saying:
             self.text += str(choice.get("text") or (choice.get("delta") or {}).get("content") or "")
             if choice.get("logprobs"):
                 for token in ends.read(choice["logprobs"]):
-                    self.tokens.append(token)
-                    if token.is_end:
-                        return False
-                    if (said := ends.before_stop(token.text)) is not None:
-                        # it says its last words and the end at once
-                        self.tokens[-1] = replace(token, text=said)
-                        self.stopped = True
+                    # a token with a stop within it says the last words and the end at once
+                    last = None if token.is_end else ends.before_stop(token.text)
+                    # another thread may read the tokens at any time: none ever holds what is behind a stop
+                    self.tokens.append(token if last is None else replace(token, text=last))
+                    self.stopped = self.stopped or last is not None
+                    if token.is_end or last is not None:
                         return False
             self.stopped = self.stopped or choice.get("finish_reason") == "stop"
         return True

@@ -112,9 +112,9 @@ def check(
 
 
 def _settings_of(settings: Settings, edit: Edit) -> Settings:
-    """Those of a service on the two versions: CURRENT is of no concern."""
-    place = {"indexes": str(edit.store.folder), "index": edit.before, "residents": 2, "follow_s": 0.0}
-    return settings.model_copy(update={**place, "feedback": None})
+    """The settings of a service that opens the two versions, follows no CURRENT and takes no feedback."""
+    two = {"indexes": str(edit.store.folder), "index": edit.before, "residents": 2}
+    return settings.model_copy(update={**two, "follow_s": 0.0, "feedback": None})
 
 
 def _verdict(guard: Guard, before: Answer, after: Answer) -> Verdict:

@@ -89,7 +89,7 @@ def guard_of_file(settings: Settings) -> guarding.GuardSource | None:
 
 
 def plain(text: str) -> str:
-    """Whatever the case and the spaces."""
+    """The text as texts are compared: case and the number of spaces do not count."""
     return " ".join(text.casefold().split())
 
 

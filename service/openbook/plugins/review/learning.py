@@ -1,4 +1,4 @@
-"""Questions that a guard lacks: those that readers rated, and those that the text's headings and sentences answer."""
+"""Makes new lines of a guard, of questions that readers rated and of questions that the text's own words ask."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -12,7 +12,7 @@ from openbook.storage.feedback import FeedbackFile, FeedbackRecord
 from openbook.storage.index_store import IndexStore
 from openbook_client import Answer
 
-# Passages of which questions are made, and questions that are asked of readers, and of the text.
+# How many passages questions are made of; how many questions of readers are asked, and how many of the text.
 SAMPLED, MOST_ASKED = 240, 40
 
 
@@ -24,11 +24,12 @@ def more_guards(
     ask: Callable[[str], Answer],
     limit: float | None,
 ) -> Iterator[Guard]:
-    """Guards beside `guards`, whose answers now are `answers`; of those with the same evidence the first.
+    """New guards beside `guards`, which the service answers with `answers`. Of questions with the same evidence, the
+    first alone becomes one.
 
     What a reader liked is expected where it is the answer still. A reader's correction is expected in any case, and
     fails nothing: anyone may have written it. A question of the text needs an answer from where it was made that is
-    sure; `limit` is the checkpoint's of `no_answer`, and None where nothing tells an answer from a guess.
+    sure. Above `limit` of `no_answer` the service withholds an answer; None where nothing tells it from a guess.
     """
     asked = {plain(guard.question) for guard in guards}
     known = {_evidence(answer) for answer in answers}

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from openbook.plugins.review.guards import Change
 
-# Of a piece of evidence, which may be a table.
+# Characters that are shown of a piece of evidence, which may be a table.
 MOST_SHOWN = 240
 
 SAID: Mapping[Change, str] = {
@@ -38,8 +38,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One question. `broken` says what it breaks now; `was_broken` whether it did before the edit, too. Where nothing
-    is expected of it, it is not `guarded`."""
+    """One question. `guarded` says whether its line expects anything, `broken` what the answer breaks now, and
+    `was_broken` whether it did before the edit, too."""
 
     question: str
     guarded: bool

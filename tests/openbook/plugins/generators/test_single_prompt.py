@@ -1,4 +1,5 @@
-"""All passages in one prompt at a server: the answer, what it stands on, and how it is told."""
+"""The model "single-prompt": a server answers from all passages at once, the audit says what each sentence stands on,
+and the stream and the page show both."""
 
 import json
 import math
@@ -15,22 +16,24 @@ from starlette.testclient import TestClient
 from openbook.api.app import create_app
 from openbook.api.composition import load_engine
 from openbook.entities import AnswerOptions, Audit, Hypothesis, Passage
-from openbook.errors import GeneratorLacks
+from openbook.errors import GeneratorLacks, SettingInvalid
 from openbook.plugins.generators.causal import CausalGenerator
 from openbook.plugins.generators.generator import ServedGenerator, open_served
 from openbook.plugins.generators.prompt import filled
-from openbook.plugins.generators.single_prompt import LEAST_SUPPORT, by_sentence
-from openbook.plugins.generators.wire import AnswerEnds, Said, Saying
+from openbook.plugins.generators.server import RowPrompt
+from openbook.plugins.generators.single_prompt import LEAST_SUPPORT, OneAnswer, SinglePrompt, by_sentence
+from openbook.plugins.generators.wire import AnswerEnds, Said, SaidToken, Saying
 from openbook.rag.checkpoint import load_checkpoint
+from openbook.rag.decoder import nothing
 from openbook.rag.listening import Certain
 from openbook.rag.marginal import doc_log_prior
 from openbook.settings import Settings, settings_class
 from tests.fixtures.causal import PROMPT
 from tests.fixtures.language_servers import LanguageServer, Serving, TinyModel
-from tests.openbook.api.conftest import PERU, client_of, ended_with
-from tests.openbook.api.test_streaming import events_of
+from tests.openbook.api.conftest import PERU, client_of, ended_with, serving
+from tests.openbook.api.test_streaming import streaming_from
 from tests.openbook.rag.conftest import Case, make_case
-from tests.waiting import until
+from tests.waiting import HELD_S, until
 
 CASE = make_case(1, 4, longest=12)
 OPTIONS = AnswerOptions(model="single-prompt", max_new_tokens=12)
@@ -196,6 +199,84 @@ def test_a_token_that_goes_on_behind_a_stop_ends_the_answer() -> None:
     )
 
 
+def test_no_other_thread_sees_what_is_behind_a_stop() -> None:
+    seen: list[str] = []
+
+    class Watched(list[Any]):
+        def append(self, token: Any) -> None:
+            seen.append(token.text)
+            super().append(token)
+
+    tokens = {"tokens": ["Yes", ".\n\nQ"], "token_logprobs": [-1.0, -2.0]}
+    assert not Saying(Watched()).add({"choices": [{"text": "Yes.\n\nQ", "logprobs": tokens}]}, AnswerEnds(("\n",)))
+    assert seen == ["Yes", "."]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "single", "setting"),
+    [
+        ({}, {"chat": True, "opening": ""}, "OPENBOOK_SINGLE_PROMPT: must be a chat exactly where"),
+        ({"chat": True, "opening": ""}, {"chat": True}, "OPENBOOK_SINGLE_PROMPT: the answer of a chat"),
+        ({"chat": True}, {"chat": True, "opening": ""}, "OPENBOOK_PROMPT: the answer of a chat"),
+    ],
+)
+def test_prompts_that_do_not_go_are_refused_by_their_setting(
+    tmp_path: Path, prompt: dict[str, Any], single: dict[str, Any], setting: str
+) -> None:
+    files = {"prompt": tmp_path / "one.json", "single_prompt": tmp_path / "other.json"}
+    for path, change in zip(files.values(), (prompt, single), strict=True):
+        path.write_text(json.dumps(replace(PROMPT, **change).content()), encoding="utf-8")
+    with pytest.raises(SettingInvalid, match=f"^{setting}"):
+        open_served("http://127.0.0.1:9/v1", settings_class()(**files), None)
+
+
+def test_a_single_prompt_alone_says_how_the_server_is_asked(
+    language_servers: Serving, open_: Open, tmp_path: Path
+) -> None:
+    chat = tmp_path / "chat.json"
+    chat.write_text(json.dumps(replace(NO_REFUSALS, chat=True, opening="").content()), encoding="utf-8")
+    server = language_servers()
+    with pytest.raises(SettingInvalid, match="no such path"):
+        open_(server, prompt=None, single_prompt=chat)
+
+
+def test_an_answer_that_was_begun_ends_where_nobody_waits_for_it(language_servers: Serving, open_: Open) -> None:
+    server = language_servers()
+    # the second question has its turn when the first answer has ended
+    generator = open_(server, generator_concurrency=1)
+    server.habits.pause_s = HELD_S
+    before, left = len(server.bodies), len(server.hung_up)
+
+    def first_is_gone() -> tuple[int, ...]:
+        if len(server.hung_up) > left:
+            server.habits.pause_s = 0
+        return (0,) if len(server.bodies) > before else ()
+
+    encoded = generator.encode([CASE.question] * 2, [CASE.passages] * 2)
+    generator.prepare(encoded, OPTIONS, first_is_gone)
+    assert [one is None for one in encoded.single] == [True, False]
+    assert len(server.hung_up) == left + 1
+    generator.close()
+
+
+def test_a_refusal_with_more_behind_a_stop_is_not_told() -> None:
+    class Telling:
+        def each(self, works: list[Any], between_steps: Callable[[], object]) -> list[None]:
+            between_steps()
+            for work in works:
+                work.close()
+            return [None] * len(works)
+
+    one = OneAnswer("who", CASE.passages[:1], RowPrompt())
+    one.saying.text = "unknown\nQ"
+    one.saying.tokens += [SaidToken("unknown", -1.0, -2.0, is_end=False), SaidToken("\nQ", -1.0, -1.0, is_end=True)]
+    server: Any = Telling()
+    heard: list[Hypothesis] = []
+    single = SinglePrompt(server, replace(PROMPT, refusals=("unknown",)), audits=False)
+    single.decode([one], torch.zeros(1, 1), nothing, {0: heard.append})
+    assert heard == []
+
+
 def test_other_generators_refuse_a_single_prompt(plain_causal_checkpoint: Path) -> None:
     with pytest.raises(GeneratorLacks, match="OPENBOOK_GENERATOR"):
         CausalGenerator(load_checkpoint(plain_causal_checkpoint)).check(OPTIONS)
@@ -207,6 +288,11 @@ ASKED = {"question": PERU, "n_docs": 3, "max_new_tokens": 12, "abstain": "never"
 Start = Callable[[LanguageServer], TestClient]
 
 
+def settings_of(settings: Settings, server: LanguageServer, prompt_file: Path) -> Settings:
+    more = {"generator": server.url, "prompt": prompt_file, "single_prompt": prompt_file}
+    return settings.model_copy(update=more)
+
+
 @pytest.fixture
 def start(settings: Settings, prompt_file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     for name, seconds in (("FIRST_PAUSE_S", 0.01), ("PAUSE_S", 0.05)):
@@ -214,8 +300,7 @@ def start(settings: Settings, prompt_file: Path, monkeypatch: pytest.MonkeyPatch
     with ExitStack() as stack:
 
         def started(server: LanguageServer) -> TestClient:
-            more = {"generator": server.url, "prompt": prompt_file, "single_prompt": prompt_file}
-            own = settings.model_copy(update=more)
+            own = settings_of(settings, server, prompt_file)
             return stack.enter_context(client_of(create_app(own, engine=load_engine(own))))
 
         yield started
@@ -234,12 +319,23 @@ def test_the_response_says_what_was_measured(start: Start, language_servers: Ser
     assert client.post("/answer", json=ASKED | {"model": "sequence"}).json()["audit"] is None
 
 
-def test_tokens_are_told_while_the_server_says_them(start: Start, language_servers: Serving) -> None:
+def test_tokens_are_told_while_the_server_says_them(
+    settings: Settings, prompt_file: Path, language_servers: Serving
+) -> None:
     server = language_servers()
-    client = start(server)
-    server.habits.pause_s = 0.1
-    body = client.post("/answer", json=ASKED | {"stream": True}).raise_for_status().text
-    events = events_of(body)
+    own = settings_of(settings, server, prompt_file)
+    events: list[tuple[str, dict[str, Any]]] = []
+    under_way: list[int] = []
+    with serving(create_app(own, engine=load_engine(own)), own) as address:
+        # the fourth is not said before the first is told
+        server.habits.pause_s, server.habits.pause_after = HELD_S, 3
+        with streaming_from(address, ASKED | {"stream": True, "timeout_s": 100}) as coming:
+            for name, data in coming:
+                events.append((name, data))
+                if name == "token":
+                    under_way.append(server.under_way)
+                    server.habits.pause_s = 0
+    assert under_way[0] == 1
     assert [name for name, _ in events][:1] == ["passages"]
     told = [data for name, data in events if name == "token"]
     (answer,) = [data for name, data in events if name == "answer"]
@@ -261,7 +357,13 @@ def test_an_answer_that_breaks_off_is_not_begun_again(start: Start, language_ser
 def test_a_question_whose_time_is_up_ends_the_answer_at_the_server(start: Start, language_servers: Serving) -> None:
     server = language_servers()
     client = start(server)
-    server.habits.pause_s = 0.3
+    server.habits.pause_s = HELD_S
     late = ASKED | {"timeout_s": 1.0, "max_new_tokens": 30}
-    assert ended_with(client.post("/answer", json=late)) == (504, "deadline_exceeded")
-    until(lambda: len(server.hung_up) >= 1)
+    left = len(server.hung_up)
+
+    def a_late_one_hung_up() -> bool:
+        # on a busy machine the time may be up before the server is asked
+        assert ended_with(client.post("/answer", json=late)) == (504, "deadline_exceeded")
+        return len(server.hung_up) > left
+
+    until(a_late_one_hung_up)
