@@ -22,7 +22,6 @@ PARAGRAPHS = (*KEPT, "questions", "held_out", "every")
 BOOK = (*PARAGRAPHS, "passages", "encoder", "n_docs")
 INDEXED = (*KEPT, "n_docs")
 SWEPT = (*INDEXED, "model", "num_beams", "decoding", "encoder", "retriever", "closed_book", "k", "plot")
-WORLD = (*FILES, "url", "token", "style", "as_typed", "seed", "n_docs", "one_model", "num_beams", "sample")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,22 +86,12 @@ EXPERIMENTS = {
     "leaders": Experiment(
         "leaders:measure_leaders",
         OF_INDEXES,
-        (*WORLD, "versions", "shuffled"),
+        (*FILES, "url", "token", "style", "seed", "n_docs", "one_model", "num_beams", "sample", "versions"),
         """Ask who leads, of the offices that changed hands between 2016 and 2018 (the paper's section 4.5).
 
     Shows for each index how many answers are the holder of 2016 and of 2018. The book of one year should give the
     holders of that year, and none of the other year.
     """,
-    ),
-    "facts": Experiment(
-        "facts:measure_facts",
-        OF_INDEXES,
-        (*WORLD, "year", "kind"),
-        """Ask for facts of countries: capital, population, GDP and so on, of the book of each year.
-
-    Shows how many answers are that book's, and, of the facts that changed, how many are the other year's.
-    """,
-        {"sample": 40},
     ),
     "qa": Experiment(
         "paper:measure_qa",

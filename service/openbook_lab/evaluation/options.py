@@ -55,7 +55,7 @@ class Options(ReportFiles):
     )
     every: bool = option(False, "Ask about every article.", "--all")
     sample: int | None = option(
-        None, "So many questions, of each file, version, style or kind; drawn by --seed. Default: all.", min=1
+        None, "So many questions, of each file, version or style; drawn by --seed. Default: all.", min=1
     )
     seed: int = option(0, "What is drawn follows from it.")
     target: tuple[str, ...] = option(
@@ -67,16 +67,7 @@ class Options(ReportFiles):
     versions: tuple[str, ...] = option(
         tuple(DEMO_YEARS), "Version to ask; give it again for more. Default: wiki-2016, wiki-2018.", "--index"
     )
-    year: tuple[Literal["2016", "2018"], ...] = option(("2016", "2018"), "Asks wiki-2016 or wiki-2018. Default: both.")
-    kind: tuple[str, ...] = option((), "Kind of fact, such as capital; give it again for more. Default: all.")
     style: tuple[str, ...] = option((), "Way of asking, such as plain; give it again for more. Default: all.")
-    as_typed: bool = option(False, "Ask in lower case and without the question mark, as people type.")
-    shuffled: tuple[int, ...] = option(
-        (),
-        "Build the encyclopedia with its holders dealt out anew by this seed, and ask it too; with --url in the "
-        "service's own --indexes, else in a temporary folder. Give it again for more.",
-        metavar="SEED",
-    )
     # asked of what, and of whom
     passages: tuple[Path, ...] = option(
         (), "Passages to search beside the paragraphs: .jsonl, or .tsv as DPR's; again for more.", metavar="FILE"

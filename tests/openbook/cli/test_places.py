@@ -16,7 +16,6 @@ COMMANDS = {
     "eval open": ("none.jsonl",),
     "eval leaders": ("--style", "none"),
     "eval precision": ("none.jsonl",),
-    "eval facts": ("--kind", "none"),
     "eval qa": ("none.jsonl",),
     "eval fever": ("none.jsonl",),
     "eval generation": ("none.jsonl",),
