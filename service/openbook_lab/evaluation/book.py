@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,43 +18,22 @@ from openbook.indexing.splitting import split_words
 from openbook.rag.checkpoint import Checkpoint, choose_dtype
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
-from openbook_lab.datasets.qa_metrics import has_answer
 from openbook_lab.datasets.questions import Question
 from openbook_lab.evaluation.answer_log import digest_of
 
 
-@dataclass(frozen=True, slots=True)
-class Book:
-    """Passages in the order of their rows, and the rows of each paragraph by its title and text."""
-
-    passages: tuple[Passage, ...]
-    rows_of: dict[tuple[str, str], range]
-
-    def gold_rows(self, question: Question) -> tuple[int, ...]:
-        """The pieces of the question's own paragraph that hold an answer; the first answer's come first.
-
-        Empty where a cut between pieces parts the answer, and without a paragraph.
-        """
-        rows = self.rows_of.get((question.title, question.context), range(0))
-        found = (row for answer in question.answers for row in rows if has_answer(self.passages[row].text, [answer]))
-        return tuple(dict.fromkeys(found))
-
-
-def write_book(questions: Sequence[Question], files: Sequence[Path]) -> Book:
+def write_book(questions: Sequence[Question], files: Sequence[Path]) -> tuple[Passage, ...]:
     """The questions' paragraphs, each once and in 100-word pieces, then the passages of the files in their order.
 
     Raises SourceInvalid for a file that cannot be read, and for a book without passages.
     """
     paragraphs = dict.fromkeys((question.title, question.context) for question in questions if question.context)
     passages: list[Passage] = []
-    rows_of: dict[tuple[str, str], range] = {}
     counted: Counter[str] = Counter()
     for title, context in paragraphs:
-        first = len(passages)
         for text in split_words(context):
             passages.append(Passage(f"paragraphs/{title}#{counted[title]}", title, text))
             counted[title] += 1
-        rows_of[title, context] = range(first, len(passages))
     for number, file in enumerate(files):
         passages += (
             Passage(f"{number}/{passage.passage_id}", passage.title, passage.text)
@@ -63,7 +41,7 @@ def write_book(questions: Sequence[Question], files: Sequence[Path]) -> Book:
         )
     if not passages:
         raise SourceInvalid(source="questions and passages", reason="they hold nothing that could be read")
-    return Book(tuple(passages), rows_of)
+    return tuple(passages)
 
 
 class BookSource:
@@ -72,17 +50,17 @@ class BookSource:
     snapshot_date: str | None = None
     licence = ""
 
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, passages: Sequence[Passage]) -> None:
+        self._passages = passages
         self.name = "paragraphs of questions, and passages beside them"
 
     def passages(self) -> Iterator[Passage]:
-        yield from self._book.passages
+        yield from self._passages
 
 
 @contextmanager
 def open_book(
-    book: Book,
+    book: Sequence[Passage],
     work: Path,
     *,
     asked_by: Sequence[Checkpoint],
@@ -104,7 +82,7 @@ def open_book(
             raise IndexIncompatible(
                 version="of the evaluation", index_encoder=encoder.fingerprint, checkpoint_encoder=expected
             )
-    texts = (f"{passage.passage_id}\n{passage.title}\n{passage.text}" for passage in book.passages)
+    texts = (f"{passage.passage_id}\n{passage.title}\n{passage.text}" for passage in book)
     version = f"book-{digest_of(encoder.fingerprint, *texts)}"
     if version not in store.versions():
         build_index(store, version, BookSource(book), encoder, report=progress)

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from openbook.entities import Passage, PriorWeights, RetrievedPassages
+from openbook.entities import Passage, RetrievedPassages
 from openbook.indexing.index_builder import Progress
 from openbook.rag.checkpoint import Checkpoint
 from openbook.rag.generator import Generator
@@ -86,34 +85,11 @@ class TakenAway:
         return passage.title in self.titles or row in self.rows
 
 
-@dataclass(frozen=True, slots=True)
-class Top:
-    """The best `n_docs` of some candidates by a prior that is known."""
-
-    prior: PriorWeights
-    n_docs: int
-
-    def of(
-        self, rows: Sequence[int], vector: NDArray[np.float32], bm25: NDArray[np.float32], snapshot: IndexSnapshot
-    ) -> list[int]:
-        """The best of `rows`, rising, for a question's vector (1, d) and the BM25 scores (N,) of all rows."""
-        if not rows:
-            return []
-        products = snapshot.vectors(rows).astype(np.float64) @ vector[0].astype(np.float64)  # (n,)
-        scores = self.prior.score(products, bm25[list(rows)].astype(np.float64))  # (n,)
-        best = np.argsort(-scores, kind="stable")[: self.n_docs]  # (K,)
-        return sorted(rows[place] for place in best)
-
-
 class BookStudy:
     """Reads the candidates of one version's questions, and keeps what was read in `work`."""
 
-    def __init__(
-        self, checkpoint: Checkpoint, snapshot: IndexSnapshot, work: Path, model: str, top: Top | None = None
-    ) -> None:
-        """`model` names the weights and their precision. With `top` only the best candidates are read, and the best of
-        those that hold no answer: all that a known prior needs. Raises RetrieverUnavailable for a version without
-        BM25."""
+    def __init__(self, checkpoint: Checkpoint, snapshot: IndexSnapshot, work: Path, model: str) -> None:
+        """`model` names the weights and their precision. Raises RetrieverUnavailable for a version without BM25."""
         self._encoder = QuestionEncoder(checkpoint)
         self._device = checkpoint.device
         self._dense = DenseRetriever()
@@ -122,10 +98,8 @@ class BookStudy:
         self._bm25_index = snapshot.bm25()
         info = snapshot.info
         files = (f"{name} {file.sha256}" for name, file in sorted(info.files.items()))
-        self._top = top
-        kind = str(CANDIDATES) if top is None else f"{top}, and of those that hold no answer"
         said = Candidates.__annotations__  # what an older run kept may lack one
-        self._folder = work / f"candidates-{digest_of(model, info.version, kind, *said, *files)}"
+        self._folder = work / f"candidates-{digest_of(model, info.version, str(CANDIDATES), *said, *files)}"
 
     def study(self, generator: Generator, questions: Sequence[Question], progress: Progress) -> list[StudiedQuestion]:
         """Each question's candidates, in order; only what `work` lacks is read."""
@@ -160,15 +134,6 @@ class BookStudy:
             for without in (TakenAway(), away)
         )
         of_all = self._bm25_index.scores(question.text)  # (N,)
-        if self._top is not None:
-            passages = self._snapshot.passages(found)
-            not_held = [
-                row for row, one in zip(found, passages, strict=True) if not has_answer(one.text, question.answers)
-            ]
-            found, not_held, others = (
-                self._top.of(rows, vector, of_all, self._snapshot) for rows in (found, not_held, others)
-            )
-            found = sorted({*found, *not_held})
         rows = [*found, *(row for row in others if row not in found)]  # R
         passages = self._snapshot.passages(rows)
         dense = self._snapshot.vectors(rows).astype(np.float64) @ vector[0].astype(np.float64)  # (R,)

@@ -35,7 +35,7 @@ from openbook_lab.evaluation.abstention import (
     fit_no_answer,
 )
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer, digest_of
-from openbook_lab.evaluation.book_study import BookStudy, Candidates, StudiedQuestion, Top
+from openbook_lab.evaluation.book_study import BookStudy, Candidates, StudiedQuestion
 from openbook_lab.evaluation.marks import ANSWER_METRICS, Marks, mark_answers
 from openbook_lab.evaluation.options import QuestionedBook
 from openbook_lab.evaluation.prior_fit import (
@@ -123,8 +123,8 @@ def calibrate_checkpoint(
     work: Path,
     progress: Progress,
     fit: bool = True,
-) -> tuple[Report, Calibration, dict[str, AskedThrice]]:
-    """The tables, what to write, and the curves by book behind it: one prior, model and threshold for all books.
+) -> tuple[Report, Calibration]:
+    """The tables, and what to write: one prior, model and threshold for all books.
 
     Without `fit` those of the checkpoint are measured. Raises NotCalibrated where it has none, RetrieverUnavailable
     for a version without BM25, both before anything is read, and IndexIncompatible.
@@ -135,13 +135,12 @@ def calibrate_checkpoint(
         with _opened(store, book.version, checkpoint) as snapshot:
             snapshot.bm25()
     model = model_digest(checkpoint, folder)
-    top = Top(known.prior, n_docs) if known else None
     generator = open_generator(checkpoint)
     studied: dict[str, list[StudiedQuestion]] = {}
     near_misses: dict[str, list[StudiedQuestion]] = {}
     for book in books:
         with _opened(store, book.version, checkpoint) as snapshot:
-            study = BookStudy(checkpoint, snapshot, work, model, top)
+            study = BookStudy(checkpoint, snapshot, work, model)
             studied[book.version] = study.study(generator, book.questions, progress)
             near_misses[book.version] = study.study(generator, book.near_misses, progress)
     del generator  # the reader of the answers has its own
@@ -198,7 +197,7 @@ def calibrate_checkpoint(
         models_table(marks),
         abstention_table(asked, abstention.threshold),
     )
-    return Report("calibration", facts, tables), calibration, asked
+    return Report("calibration", facts, tables), calibration
 
 
 def readings_of(studied: Sequence[StudiedQuestion]) -> CandidateReadings:

@@ -68,7 +68,7 @@ EXPERIMENTS = {
     "reading": Experiment(
         "reading:read_paragraphs",
         COMPUTING,
-        (*PARAGRAPHS, "beams", "against"),
+        (*PARAGRAPHS, "num_beams", "against"),
         "Reading alone: exact match and F1 with the paragraph of each question given whole.",
         {"questions": REQUIRED},
     ),
@@ -185,7 +185,7 @@ EXPERIMENTS = {
     "precision": Experiment(
         "precision:measure_precisions",
         ("checkpoint", "threads"),
-        (*BOOK, "precisions", "thorough"),
+        BOOK,
         """What a precision costs in answers: exact match, F1, and the share of questions that are answered otherwise.
 
     The questions are asked of the paragraphs of all questions, in 100-word pieces, with the passages that the question
@@ -295,7 +295,7 @@ def calibrate(
                 fit=not measure,
             )
         else:
-            report, calibration, _ = calibrate_checkpoint(
+            report, calibration = calibrate_checkpoint(
                 checkpoint,
                 folder,
                 books,

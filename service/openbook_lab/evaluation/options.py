@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from openbook.cli.client import quieten_libraries
 from openbook.cli.options import argument, environment_name, file_to_write, option, plot_to_write
 from openbook.cli.progress import ProgressBar
-from openbook.entities import Decoding, MarginalKind
+from openbook.entities import Decoding, MarginalKind, Passage
 from openbook.errors import SettingInvalid
 from openbook.settings import Settings
 from openbook_lab.datasets.questions import HELD_OUT_ARTICLES, Question
@@ -21,7 +21,6 @@ from openbook_lab.evaluation.reports import ReportFiles
 if TYPE_CHECKING:
     from openbook.rag.checkpoint import Checkpoint
     from openbook.storage.snapshot import IndexSnapshot
-    from openbook_lab.evaluation.book import Book
 
 T = TypeVar("T")
 
@@ -29,7 +28,6 @@ Finding = Literal["dense", "frozen", "bm25", "hybrid", "closed book"]
 Searching = Literal["dense", "frozen", "bm25", "hybrid"]
 CLOSED_BOOK: Finding = "closed book"
 Part = Literal["decodings", "sweep"]
-Precision = Literal["float32", "bfloat16", "int8"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +83,6 @@ class Options(ReportFiles):
         "questions search for --checkpoint's generator.",
         metavar="CHECKPOINT",
     )
-    precisions: tuple[Precision, ...] = option(
-        ("float32", "bfloat16", "int8"),
-        "Again for more; the others are compared with the first. Default: all three.",
-        "--precision",
-    )
     url: str | None = option(
         None, "Ask the service there, swapping its index where another is to be asked; else in this process."
     )
@@ -108,11 +101,7 @@ class Options(ReportFiles):
     )
     one_model: MarginalKind = option("token", "RAG-Token or RAG-Sequence.", "--model")
     num_beams: int = option(1, "Width of the beam search; 1 is greedy.", min=1)
-    beams: tuple[int, ...] = option(
-        (1,), "Width of the beam search; again for more. Default: 1, greedy.", "--num-beams", min=1
-    )
     decoding: Decoding = option("thorough", "How RAG-Sequence scores its candidates.")
-    thorough: bool = option(False, "RAG-Sequence's thorough decoding, too.", "--thorough/--no-thorough")
     max_new_tokens: int = option(64, "Longest text, in tokens.", min=1)
     retriever: tuple[Searching, ...] = option(
         (),
@@ -155,7 +144,7 @@ class Options(ReportFiles):
 
     @contextmanager
     def opened(
-        self, book: "Book", asked_by: "Sequence[Checkpoint]", *, bm25: bool = False
+        self, book: "Sequence[Passage]", asked_by: "Sequence[Checkpoint]", *, bm25: bool = False
     ) -> "Iterator[tuple[IndexSnapshot, ProgressBar]]":
         """The book's index, built unless it is there, and the progress of what is measured over it."""
         from openbook_lab.evaluation.book import open_book

@@ -2,34 +2,34 @@
 
 import time
 
-from openbook.rag.checkpoint import load_checkpoint
+from openbook.rag.checkpoint import Dtype, load_checkpoint
 from openbook.settings import Settings
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer
 from openbook_lab.evaluation.book import write_book
 from openbook_lab.evaluation.marks import ANSWER_METRICS, mark_answers
-from openbook_lab.evaluation.options import Options, Precision, set_threads
+from openbook_lab.evaluation.options import Options, set_threads
 from openbook_lab.evaluation.reader import GREEDY, BatchReader, Decode, ask
 from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts
 from openbook_lab.evaluation.retrieval import retrieve
 from openbook_lab.evaluation.statistics import percent
 
+PRECISIONS: tuple[Dtype, ...] = ("float32", "bfloat16", "int8")
+
 
 def measure_precisions(settings: Settings, options: Options) -> Report:
-    """One checkpoint in several precisions; the others are compared with the first.
+    """One checkpoint in each precision; the others are compared with the first.
 
     The question encoder of the first finds the passages for all: only the generators differ. Answers are kept.
     """
     asked = options.asked()
     book = write_book(asked.every, options.passages)
     set_threads(settings)
-    checkpoints = {name: load_checkpoint(settings.checkpoint, device="cpu", dtype=name) for name in options.precisions}
-    exact, first = next(iter(checkpoints.items()))
+    checkpoints = {name: load_checkpoint(settings.checkpoint, device="cpu", dtype=name) for name in PRECISIONS}
+    exact, first = PRECISIONS[0], checkpoints[PRECISIONS[0]]
     golds = [Golds(question.answers) for question in asked.chosen]
     decodes = [GREEDY, Decode("token", options.num_beams)]
-    if options.thorough:
-        decodes.append(Decode("sequence", options.num_beams))
-    given: dict[Precision, dict[Decode, list[GivenAnswer | None]]] = {}
+    given: dict[Dtype, dict[Decode, list[GivenAnswer | None]]] = {}
     with options.opened(book, [first]) as (snapshot, progress):
         started = time.perf_counter()
         texts = [question.text for question in asked.chosen]
@@ -57,7 +57,7 @@ def measure_precisions(settings: Settings, options: Options) -> Report:
     facts = {
         "checkpoint": first.name,
         **asked.facts(),
-        "passages": len(book.passages),
+        "passages": len(book),
         "K": options.n_docs,
         **run_facts(started),
     }

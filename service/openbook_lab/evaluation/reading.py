@@ -22,14 +22,13 @@ def read_paragraphs(settings: Settings, options: Options) -> Report:
         for one in asked.chosen
     ]
     golds = [Golds(question.answers) for question in asked.chosen]
-    decodes = [Decode("token", beams) for beams in options.beams]
+    decode = Decode("token", options.num_beams)
     rows: Rows = []
     with options.progress() as progress:
         for checkpoint in checkpoints:
             log, stage = AnswerLog.of(options.work, checkpoint), f"{checkpoint.facts.name}: reading"
-            given = ask(BatchReader(checkpoint), questions, decodes, log, progress=progress, stage=stage)
-            for decode, answers in given.items():
-                rows.append((checkpoint.name, decode.num_beams, *mark_answers(answers, golds).cells()))
+            given = ask(BatchReader(checkpoint), questions, [decode], log, progress=progress, stage=stage)
+            rows.append((checkpoint.name, decode.num_beams, *mark_answers(given[decode], golds).cells()))
     columns = ("checkpoint", "beams", "questions", *ANSWER_METRICS)
     return Report(
         "reading",

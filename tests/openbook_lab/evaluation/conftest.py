@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from openbook.entities import Passage
 from openbook.rag.checkpoint import Checkpoint, load_checkpoint
 from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.evaluation.asked import QuestionSet, choose_questions
-from openbook_lab.evaluation.book import Book, open_book, write_book
+from openbook_lab.evaluation.book import open_book, write_book
 from tests.fixtures.command_line import Run
 from tests.fixtures.evaluation import PASSAGES, QUESTIONS, write_lines
 
@@ -38,7 +39,7 @@ def asked(question_file: Path) -> QuestionSet:
 
 
 @pytest.fixture(scope="session")
-def book(asked: QuestionSet, passage_file: Path) -> Book:
+def book(asked: QuestionSet, passage_file: Path) -> tuple[Passage, ...]:
     return write_book(asked.every, [passage_file])
 
 
@@ -49,7 +50,9 @@ def book_work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def snapshot(book: Book, checkpoint: Checkpoint, tiny_encoder: Path, book_work: Path) -> Iterator[IndexSnapshot]:
+def snapshot(
+    book: tuple[Passage, ...], checkpoint: Checkpoint, tiny_encoder: Path, book_work: Path
+) -> Iterator[IndexSnapshot]:
     with open_book(book, book_work, asked_by=[checkpoint], encoder_folder=tiny_encoder, bm25=True) as opened:
         yield opened
 

@@ -28,7 +28,6 @@ from openbook_lab.evaluation.book_study import (
     BookStudy,
     Candidates,
     StudiedQuestion,
-    Top,
     answer_to_read,
     articles_that_answer,
 )
@@ -295,27 +294,6 @@ def test_measuring_keeps_what_the_checkpoint_has(calibrate: Run) -> None:
     shown = [report["facts"][name] for name in ("prior", "model", "threshold")]
     assert shown == ["0.25 * dense + 0.5 * bm25", "sequence", 0.125]
     assert [row["prior"] for row in report["tables"][0]["rows"]] == ["checkpoint's"]
-
-
-def test_a_known_prior_needs_its_best_candidates_alone(tiny: Checkpoint, store: IndexStore, tmp_path: Path) -> None:
-    prior = PriorWeights(0.4, 0.7)
-    with closing(store.open("tiny-2016")) as snapshot:
-        whole, best = (
-            BookStudy(tiny, snapshot, tmp_path, "tiny", top).study(EncoderDecoder(tiny), ASKED, Silent())
-            for top in (None, Top(prior, 2))
-        )
-    for every, few in zip(whole, best, strict=True):
-        assert best_of(every.found, prior, 2) == best_of(few.found, prior, 2)
-        assert best_of(every.not_held, prior, 2) == best_of(few.not_held, prior, 2)
-        assert set(few.found.rows) == {*best_of(every.found, prior, 2), *best_of(every.not_held, prior, 2)}
-        assert set(few.others.rows) == set(best_of(every.others, prior, 2))
-
-
-def best_of(candidates: Candidates, prior: PriorWeights, n_docs: int) -> list[int]:
-    """The rows of the best by a prior, the best first."""
-    every = zip(candidates.rows, candidates.dense, candidates.bm25, strict=True)
-    scores = {row: prior.dense * dense + prior.bm25 * bm25 for row, dense, bm25 in every}
-    return sorted(scores, key=lambda row: -scores[row])[:n_docs]
 
 
 def test_a_folder_without_facts_gets_them(calibrate: Run) -> None:

@@ -335,14 +335,14 @@ def test_precisions_are_held_against_the_first(measured: Measured, checkpoint_fo
     questions = write_lines(Path("questions.jsonl"), QUESTIONS)
     found = measured(
         "precision", questions, "--all", "--checkpoint", checkpoint_folder, "--encoder", tiny_encoder,
-        "--precision", "float32", "--precision", "int8", "--n-docs", 2, "--num-beams", 2, "--work", "work",
+        "--n-docs", 2, "--num-beams", 2, "--work", "work",
     )  # fmt: skip
     assert found["facts"]["K"] == 2
     rows = found["tables"][0]["rows"]
     assert [(row["decoding"], row["precision"]) for row in rows] == [
         (decoding, precision)
         for decoding in ("RAG-Token, greedy", "RAG-Token, 2 beams")
-        for precision in ("float32", "int8")
+        for precision in ("float32", "bfloat16", "int8")
     ]
     exact = [row for row in rows if row["precision"] == "float32"]
     assert all(row["% answered otherwise than float32"]["mean"] == 0 for row in exact)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from openbook.entities import PriorWeights, RetrievedPassages
+from openbook.entities import Passage, PriorWeights, RetrievedPassages
 from openbook.errors import NotCalibrated
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.rag.checkpoint import Checkpoint
@@ -14,14 +14,12 @@ from openbook.rag.retriever import QuestionEncoder
 from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.evaluation.asked import QuestionSet
-from openbook_lab.evaluation.book import Book
 from openbook_lab.evaluation.marks import Marks
 from openbook_lab.evaluation.open_domain import (
     Row,
+    asked_with,
     differences_table,
     recall_table,
-    retrieved,
-    settings_of,
     sweep_table,
 )
 from openbook_lab.evaluation.options import Options
@@ -34,10 +32,10 @@ FOUND = ((3, 4, 0, 5), (3, 5, 4, 1), (2, 1, 0, 3), (0, 3, 4, 5))
 
 
 @pytest.fixture
-def retrieval(checkpoint: Checkpoint, asked: QuestionSet, book: Book) -> RetrievalFigures:
+def retrieval(checkpoint: Checkpoint, asked: QuestionSet, book: tuple[Passage, ...]) -> RetrievalFigures:
     """Four questions with what was found for them, as written above."""
     vectors = QuestionEncoder(checkpoint).encode([question.text for question in asked.chosen])  # (Q, d)
-    found = tuple(RetrievedPassages(rows, tuple(book.passages[row] for row in rows), (0.0,) * 4) for rows in FOUND)
+    found = tuple(RetrievedPassages(rows, tuple(book[row] for row in rows), (0.0,) * 4) for rows in FOUND)
     return RetrievalFigures("tiny", checkpoint, vectors, found)
 
 
@@ -52,13 +50,10 @@ def test_the_best_passages_come_with_their_inner_products(
         assert question.doc_scores == pytest.approx(expected.tolist())
 
 
-def test_recall_counts_answers_in_any_passage_and_gold_pieces(
-    retrieval: RetrievalFigures, asked: QuestionSet, book: Book
-) -> None:
-    rows = {row[1]: row for row in recall_table([retrieval], asked.chosen, book).rows}
-    assert (mean(rows[1][3]), mean(rows[1][5])) == (25.0, 25.0)  # nairobi alone
-    assert (mean(rows[5][3]), mean(rows[5][5])) == (50.0, 50.0)  # and lima, in row 4 and in its own row 0
-    assert rows[1][2] == rows[1][4] == 4
+def test_recall_counts_answers_in_any_passage(retrieval: RetrievalFigures, asked: QuestionSet) -> None:
+    table = recall_table([retrieval], [Golds(question.answers) for question in asked.chosen], 6)
+    # nairobi alone; and lima, in row 4 and in its own row 0
+    assert [(row[1], row[2], mean(row[3])) for row in table.rows] == [(1, 4, 25.0), (5, 4, 50.0), (20, 4, 50.0)]
 
 
 def test_frozen_retrieval_is_the_passage_encoders_own(
@@ -100,13 +95,13 @@ def test_hybrid_retrieval_weighs_both_scores_as_the_checkpoint_says(
         assert best.doc_scores == pytest.approx(sorted(scores, reverse=True)[:3])
 
 
-def test_a_setting_of_two_parts_is_asked_once_with_the_decodings_of_both() -> None:
+def test_what_two_parts_want_is_asked_once() -> None:
     beams, thorough = Decode("token", 4), Decode("sequence", 4)
-    settings = settings_of(lambda _: [], Options(k=(1, 5, 8), num_beams=4), ["decodings", "sweep"])
-    assert list(settings) == ["5 retrieved", "top passage alone", "8 retrieved"]
-    assert settings["5 retrieved"].decodes == (GREEDY, beams, thorough, Decode("sequence", 4, "fast"))
-    assert settings["top passage alone"].decodes == (GREEDY, beams)
-    assert settings["8 retrieved"].decodes == (GREEDY, thorough)
+    assert asked_with(Options(k=(1, 5, 8), num_beams=4), ["decodings", "sweep"]) == {
+        5: [GREEDY, beams, thorough, Decode("sequence", 4, "fast")],
+        1: [GREEDY, beams],
+        8: [GREEDY, thorough],
+    }
 
 
 def marks(*values: float) -> Marks:
@@ -116,9 +111,9 @@ def marks(*values: float) -> Marks:
 def test_a_difference_is_the_first_retrieval_minus_the_other() -> None:
     yes, no = marks(1.0, 1.0), Marks({"EM": (0.0, 1.0), "F1": (0.5, 1.0), "named": (1.0, 1.0)})
     rows = [
-        Row("mine", retrieved(5), GREEDY, yes),
-        Row("mine", retrieved(1), GREEDY, no),
-        Row("theirs", retrieved(5), GREEDY, no),
+        Row("mine", 5, GREEDY, yes),
+        Row("mine", 1, GREEDY, no),
+        Row("theirs", 5, GREEDY, no),
     ]
     table = differences_table(rows, Options(num_beams=4))
     assert [row[1] for row in table.rows] == ["all K against the top passage alone", "against theirs: 5 retrieved"]
@@ -130,11 +125,11 @@ def test_the_sweep_has_recall_beside_the_marks_and_one_passage_is_one_model(
 ) -> None:
     yes, no = marks(1.0, 1.0, 1.0, 1.0), marks(0.0, 0.0, 0.0, 0.0)
     rows = [
-        Row("tiny", retrieved(1), GREEDY, no),
-        Row("tiny", retrieved(1), Decode("token", 4), yes),
-        Row("tiny", retrieved(2), GREEDY, yes),
-        Row("tiny", retrieved(2), Decode("sequence", 4), no),
-        Row("another", retrieved(2), GREEDY, no),
+        Row("tiny", 1, GREEDY, no),
+        Row("tiny", 1, Decode("token", 4), yes),
+        Row("tiny", 2, GREEDY, yes),
+        Row("tiny", 2, Decode("sequence", 4), no),
+        Row("another", 2, GREEDY, no),
     ]
     golds = [Golds(question.answers) for question in asked.chosen]
     table = sweep_table(retrieval, rows, golds, Options(k=(2, 1), num_beams=4))
