@@ -137,13 +137,6 @@ def index(
         "--type",
     ),
     threads: int | None = option(None, "Build with so many. [default: one a core]", min=1),
-    filter_share: tuple[float, ...] = option(
-        (),
-        "Also search where this share of the passages passes a filter, such as 0.01: at random, and those in one "
-        "direction of the vectors; may be given again.",
-        min=0,
-        max=1,
-    ),
     cold: bool = option(
         False, "Also ask each question once before its pages are in memory: from the disk.", "--cold/--no-cold"
     ),
@@ -166,7 +159,7 @@ def index(
             specs(types, vectors.passages, vectors.dimension, of_index.numbers)
         places = vectors.prepare(place, store_of(settings).folder, progress)
         chosen_specs = specs(types, *places.shape, of_index.numbers)
-        report = measure_indexes(place, places, chosen_specs, threads, progress, filter_share, cold)
+        report = measure_indexes(place, places, chosen_specs, threads, progress, cold)
     files.show(report)
 
 

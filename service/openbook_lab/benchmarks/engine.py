@@ -47,11 +47,9 @@ def measure_engine(shapes: Mapping[ShapeName, Path], plan: Plan, progress: Progr
     """Every contestant of `plan` with the weights of every folder of `shapes`, taking turns."""
     measured: list[Measured] = []
     memories: Rows = []
-    ways: Rows = []
     for shape, folder in shapes.items():
-        answers, peaks, products = _measure_shape(shape, folder, plan, progress)
+        answers, peaks = _measure_shape(shape, folder, plan, progress)
         measured += answers
-        ways += [(shape, name, summary) for name, summary in products.items()]
         memories += [(shape, name, peak / 1e6) for name, peak in peaks.items()]
     work = plan.work
     return Report(
@@ -68,20 +66,18 @@ def measure_engine(shapes: Mapping[ShapeName, Path], plan: Plan, progress: Progr
         tables=(
             _answers_table(measured),
             Table("Peak resident memory of the contestant's process, MB", ("shape", "contestant", "MB"), memories),
-            Table("How the products of our contestants are made", ("shape", "contestant", "products"), ways),
         ),
     )
 
 
 def _measure_shape(
     shape: str, folder: Path, plan: Plan, progress: Progress
-) -> tuple[list[Measured], dict[ContestantName, int], dict[ContestantName, str]]:
+) -> tuple[list[Measured], dict[ContestantName, int]]:
     asked = {mode: [name for name in plan.contestants if mode in modes_of(name)] for mode in plan.modes}
     steps = len(plan.threads) * len(asked)
     done = 0
     measured: list[Measured] = []
     peaks: dict[ContestantName, int] = {}
-    products: dict[ContestantName, str] = {}
     with ExitStack() as stack:
         processes: dict[ContestantName, ContestantProcess] = {}
         for name in plan.contestants:
@@ -89,8 +85,6 @@ def _measure_shape(
             processes[name] = stack.enter_context(ContestantProcess(name, folder, plan.work))
             # the first answer warms it up; contestants load one after the other, since loading takes most memory
             processes[name].run(modes_of(name)[0], plan.threads[0])
-            if summary := processes[name].products():
-                products[name] = summary
         for threads in plan.threads:
             for mode, names in asked.items():
                 outcomes: dict[ContestantName, list[WorkDone]] = {name: [] for name in names}
@@ -111,7 +105,7 @@ def _measure_shape(
                     )
                     for name, given in outcomes.items()
                 ]
-    return measured, peaks, products
+    return measured, peaks
 
 
 def _answers_table(measured: Sequence[Measured]) -> Table:

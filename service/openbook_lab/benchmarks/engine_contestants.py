@@ -20,10 +20,9 @@ from openbook.entities import AnswerOptions, Hypothesis
 from openbook.rag import decoding
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
-from openbook.rag.linear import describe_products
 from openbook.rag.marginal import doc_log_prior
 from openbook_lab.benchmarks.children import Child, Progress
-from openbook_lab.benchmarks.engine_work import Contestant, Work, WorkDone
+from openbook_lab.benchmarks.engine_work import Work, WorkDone
 from openbook_lab.benchmarks.names import ContestantName, ModeName
 
 # Added to the logit of the end token: it is never chosen, and every precision can hold the number.
@@ -41,25 +40,17 @@ class ContestantProcess(Child):
         answer: tuple[WorkDone, int] = self.request((mode, threads))
         return answer
 
-    def products(self) -> str | None:
-        """In which ways it multiplies, and how many of its products; None for a contestant that is not ours."""
-        summary: str | None = self.request(None)
-        return summary
-
 
 def _load(
     _: Progress, name: ContestantName, folder: Path, work: Work
-) -> Callable[[tuple[ModeName, int] | None], tuple[WorkDone, int] | str | None]:
+) -> Callable[[tuple[ModeName, int]], tuple[WorkDone, int]]:
     warnings.simplefilter("ignore")
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
     library, dtype = name.split(" ")
-    made: Callable[[Path, str, Work], Contestant] = Openbook if library == "openbook" else Transformers
-    contestant = made(folder, dtype, work)
+    contestant = Openbook(folder, dtype, work) if library == "openbook" else Transformers(folder, dtype, work)
 
-    def run(asked: tuple[ModeName, int] | None) -> tuple[WorkDone, int] | str | None:
-        if asked is None:
-            return contestant.products if isinstance(contestant, Openbook) else None
+    def run(asked: tuple[ModeName, int]) -> tuple[WorkDone, int]:
         mode, threads = asked
         torch.set_num_threads(threads)
         return contestant.run(mode), peak_bytes()
@@ -78,7 +69,6 @@ class Openbook:
 
     def __init__(self, folder: Path, dtype: Any, work: Work) -> None:
         checkpoint = load_checkpoint(folder, dtype=dtype)
-        self.products = describe_products(checkpoint.generator.dtype, checkpoint.device, int8=checkpoint.int8)
         checkpoint.generator.final_logits_bias[0, checkpoint.generator.config.eos_token_id] = NEVER
         self._work = work
         self._generator = EncoderDecoder(checkpoint, keep_weights=False)
@@ -89,10 +79,8 @@ class Openbook:
         work = self._work
         began = time.perf_counter()
         encoded = self._generator.encode_ids(self._rows)
-        encoded_at = time.perf_counter()
         log_prior = doc_log_prior(torch.tensor([work.doc_scores()]))  # (1, K)
         start = self._generator.start(encoded)
-        started_at = time.perf_counter()
         options = AnswerOptions(
             model="token" if mode.startswith("token") else "sequence",
             decoding="thorough" if mode == "sequence thorough" else "fast",
@@ -104,7 +92,7 @@ class Openbook:
         (answers,) = decoding.decode(self._generator, start, log_prior, options, texts=texts)
         seconds = time.perf_counter() - began
         tokens = best_of_passages(answers, log_prior[0]) if mode == "sequence fast" else answers[0].token_ids
-        return WorkDone(seconds, encoded_at - began, started_at - encoded_at, tokens, answers[0].log_prob)
+        return WorkDone(seconds, tokens)
 
 
 def best_of_passages(answers: Sequence[Hypothesis], log_prior: torch.Tensor) -> tuple[int, ...]:
@@ -166,4 +154,4 @@ class Transformers:
         )
         seconds = time.perf_counter() - began
         rows = said if mode == "sequence fast" else said[:1]  # (K or 1, 1 + T)
-        return WorkDone(seconds, None, None, tuple(rows[:, 1:].flatten().tolist()), None)
+        return WorkDone(seconds, tuple(rows[:, 1:].flatten().tolist()))

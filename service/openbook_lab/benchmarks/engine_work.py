@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from transformers import (
@@ -70,22 +69,11 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class WorkDone:
-    """One answer: its time, and the time of its parts where they were measured.
-
-    `tokens` are the answer's; for "sequence fast" they are the best answer from each passage's search, joined.
-    """
+    """One answer. `tokens` are the answer's; for "sequence fast" they are the best answer from each passage's search,
+    joined."""
 
     seconds: float
-    encode_s: float | None
-    start_s: float | None
     tokens: tuple[int, ...]
-    log_prob: float | None
-
-
-class Contestant(Protocol):
-    """Answers with torch's number of threads; loaded once."""
-
-    def run(self, mode: ModeName) -> WorkDone: ...
 
 
 def write_shapes(told: Progress, names: Sequence[ShapeName], folder: Path, checkpoint: Path) -> dict[ShapeName, Path]:

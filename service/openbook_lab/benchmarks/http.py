@@ -1,7 +1,7 @@
 """What the service costs beside the engine, and what it gains by answering waiting questions together.
 
 One client: the bare engine and the service over HTTP answer each question one right after the other, so that other work
-of the machine slows both alike; then the same client hears the answer as events. Many clients: rounds of all numbers of
+of the machine slows both alike. Many clients: rounds of all numbers of
 clients, one after the other, for the same reason; a rate is compared within its round.
 
 Clients run in a process of their own, so that they take no time of the service. That process imports this file:
@@ -42,9 +42,7 @@ WARM_UP = 3
 # A refused client waits so long before it asks again, whatever Retry-After says: rates are measured.
 REFUSED_PAUSE_S = 0.05
 OK, REFUSED = 200, 503
-EVENTS = "text/event-stream"
-# Until when one client waits, from the bare engine's answer to the events of a stream.
-BARE, HTTP, MOMENTS = "bare engine call", "HTTP on loopback", ("passages", "token", "answer")
+BARE, HTTP = "bare engine call", "HTTP on loopback"
 BATCHES = re.compile(r"^openbook_batch_size_(sum|count) (\S+)$", re.MULTILINE)
 
 
@@ -140,13 +138,6 @@ class ClientProcess(Child):
             raise Refused(str(reply.status), reply.problem, status=reply.status)
         return reply.seconds
 
-    def hear(self, number: int) -> dict[str, float]:
-        """The seconds until the first event of each name in one answer. Raises Refused without an answer."""
-        heard: dict[str, float] = self.request((number, EVENTS))
-        if "answer" not in heard:
-            raise Refused("stream", f"A stream ended without an answer: {', '.join(heard)}.")
-        return heard
-
     def load(self, n_clients: int, seconds: float, *, first: int = 0) -> list[Reply]:
         """As many clients at once, each of which asks again as soon as it has its answer; in no order.
 
@@ -159,10 +150,8 @@ class ClientProcess(Child):
 def _client(_: Progress, port: int, requests: list[bytes]) -> Callable[[tuple[Any, ...]], object]:
     connection = _connect(port)
 
-    def answer(asked: tuple[Any, ...]) -> Reply | list[Reply] | dict[str, float]:
+    def answer(asked: tuple[Any, ...]) -> Reply | list[Reply]:
         number, *load = asked
-        if load == [EVENTS]:
-            return _hear(connection, requests[number % len(requests)])
         return _load(port, requests, number, *load) if load else _ask(connection, requests[number % len(requests)])
 
     return answer
@@ -194,20 +183,6 @@ def _ask(connection: HTTPConnection, request: bytes) -> Reply:
     return Reply(response.status, began, time.perf_counter() - began, problem)
 
 
-def _hear(connection: HTTPConnection, request: bytes) -> dict[str, float]:
-    began = time.perf_counter()
-    connection.request("POST", "/answer", request, {"content-type": "application/json", "accept": EVENTS})
-    heard: dict[str, float] = {}
-    name = ""
-    with closing(connection.getresponse()) as response:
-        for line in response:
-            if line.startswith(b"event: "):
-                name = line.decode().removeprefix("event: ").strip()
-            if line.startswith(b"data: "):
-                heard.setdefault(name, time.perf_counter() - began)
-    return heard
-
-
 def _connect(port: int) -> HTTPConnection:
     return HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
 
@@ -215,9 +190,9 @@ def _connect(port: int) -> HTTPConnection:
 def measure_one(
     engine: BareEngine, clients: ClientProcess, questions: int, progress: Progress
 ) -> dict[str, list[float]]:
-    """The seconds of so many answers of the bare engine and over HTTP, and until each of MOMENTS of a stream, which may
-    lack one. Raises Refused for a service that does not answer them."""
-    found: dict[str, list[float]] = {name: [] for name in (BARE, HTTP, *MOMENTS)}
+    """The seconds of so many answers of the bare engine and over HTTP. Raises Refused for a service that does not
+    answer them."""
+    found: dict[str, list[float]] = {name: [] for name in (BARE, HTTP)}
 
     def bare(number: int) -> float:
         began = time.perf_counter()
@@ -230,7 +205,7 @@ def measure_one(
         ways = [(BARE, bare), (HTTP, clients.ask)]
         seconds = {name: ask(number) for name, ask in (ways if number % 2 else reversed(ways))}
         if number >= 0:
-            for name, value in {**seconds, **clients.hear(number)}.items():
+            for name, value in seconds.items():
                 found[name].append(value)
     progress(questions, questions, "one client")
     return found
@@ -241,12 +216,10 @@ def one_client_table(found: dict[str, list[float]]) -> Table:
     bare = found[BARE]
     rows: Rows = []
     for name, seconds in found.items():
-        if seconds:
-            added = [one - other for one, other in zip(seconds, bare, strict=True)] if name == HTTP else []
-            middle = statistics.median(added) if added else math.nan
-            share = 100 * middle / statistics.median(bare)
-            name = name if name in (BARE, HTTP) else f"a stream, until {'the first token' if name == 'token' else name}"
-            rows.append((name, *(1000 * at(seconds, part) for part in (0.5, 0.9, 0.99)), 1000 * middle, share))
+        added = [one - other for one, other in zip(seconds, bare, strict=True)] if name == HTTP else []
+        middle = statistics.median(added) if added else math.nan
+        share = 100 * middle / statistics.median(bare)
+        rows.append((name, *(1000 * at(seconds, part) for part in (0.5, 0.9, 0.99)), 1000 * middle, share))
     return Table("One client, milliseconds a question", ("way", "p50", "p90", "p99", "added p50", "added %"), rows, 2)
 
 

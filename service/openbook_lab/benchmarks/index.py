@@ -22,7 +22,6 @@ from openbook.storage import durable
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import INDEX_FILE, VECTORS_FILE, is_lossy
 from openbook_lab.benchmarks.children import MEGABYTE, Memory, Progress, forget_pages, in_child, memory
-from openbook_lab.benchmarks.index_filters import FilteredSearch, find_filtered_truth, measure_filtered
 from openbook_lab.benchmarks.index_vectors import Places, nearest, share_found
 from openbook_lab.benchmarks.synthetic import ENCODER
 from openbook_lab.evaluation.reports import Report, Rows, Table, machine
@@ -86,7 +85,6 @@ class Result:
     info: IndexInfo
     built: Built
     opened: IndexOpening
-    filtered: tuple[FilteredSearch, ...] = ()
 
 
 def specs(
@@ -111,13 +109,11 @@ def measure_indexes(
     chosen: Mapping[str, IndexSpec],
     n_threads: int | None,
     progress: Progress,
-    shares: Sequence[float] = (),
     cold: bool = False,
 ) -> Report:
     """Build, open and search one index after the other, and tell `progress` when one is done.
 
-    Each is also searched where so large a share of the passages passes a filter. With `cold` the system forgets its
-    files before it is opened, and the questions are asked once more, first.
+    With `cold` the system forgets its files before it is opened, and the questions are asked once more, first.
 
     Indexes and figures stay in `folder`; the same vectors and specs are not measured again. `n_threads` build; None is
     one a core.
@@ -126,11 +122,9 @@ def measure_indexes(
     if not truth.is_file():
         in_child(progress, find_truth, places, folder / f"new-{TRUTH}")
         (folder / f"new-{TRUTH}").replace(truth)
-    if shares:
-        in_child(progress, find_filtered_truth, folder, places, shares)
     results = []
     for number, (name, spec) in enumerate(chosen.items()):
-        results.append(_result(folder, f"v{number}", places, spec, n_threads, progress, shares, cold))
+        results.append(_result(folder, f"v{number}", places, spec, n_threads, progress, cold))
         one = results[-1].opened
         progress(
             *(1, 1),
@@ -160,7 +154,6 @@ def _result(
     spec: IndexSpec,
     n_threads: int | None,
     progress: Progress,
-    shares: Sequence[float],
     cold: bool,
 ) -> Result:
     store, version = IndexStore(folder), f"{version}-{spec.index_type}"
@@ -182,10 +175,7 @@ def _result(
     fields |= {name: Memory(**fields[name]) for name in ("opened", "searched")}
     fields["latencies"] = tuple(Latency(**one) for one in fields["latencies"])
     fields["cold"] = Latency(**fields["cold"]) if fields.get("cold") else None
-    filtered: list[FilteredSearch] = []
-    if shares:
-        filtered = in_child(progress, measure_filtered, folder, version, places, shares, spec.search)
-    return Result(spec, store.info(version), Built(**known["built"]), IndexOpening(**fields), tuple(filtered))
+    return Result(spec, store.info(version), Built(**known["built"]), IndexOpening(**fields))
 
 
 def build(
@@ -311,7 +301,6 @@ def _tables(results: Sequence[Result]) -> tuple[Table, ...]:
     resident: Rows = []
     speed: Rows = []
     found: Rows = []
-    filtered: Rows = []
     for one in results:
         name, files, built, opened = one.spec.factory, one.info.files, one.built, one.opened
         index_bytes, beside = files[INDEX_FILE].bytes, files[VECTORS_FILE].bytes if VECTORS_FILE in files else 0
@@ -329,14 +318,6 @@ def _tables(results: Sequence[Result]) -> tuple[Table, ...]:
         if opened.exact and opened.score_error:
             scores = f"exact for float16, {opened.score_error:.1e} from float32"
         found.append((name, searched, opened.recall_5, opened.recall_10, scores))
-        for each in one.filtered:
-            filtered.append((name, each.kind, 100 * each.share, each.p50_ms, each.p99_ms, each.recall_5))
-    among = Table(
-        "Searching among the passages that pass a filter, in milliseconds of one processor a question",
-        ("index", "pass", "% of all", "p50", "p99", "recall@5"),
-        filtered,
-        digits=3,
-    )
     of_memory = ("own opened", "of files opened", "own searched", "of files searched")
     return (
         Table(
@@ -358,5 +339,4 @@ def _tables(results: Sequence[Result]) -> tuple[Table, ...]:
             found,
             digits=3,
         ),
-        *([among] if filtered else []),
     )

@@ -181,30 +181,25 @@ def blocks_of(path: Path) -> tuple[int, Iterable[NDArray[np.floating]]]:
     return len(array), (array[start : start + BLOCK_ROWS] for start in range(0, len(array), BLOCK_ROWS))
 
 
-def nearest(told: Progress, places: Places, k: int, allowed: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
-    """The rows of the k largest inner products of each question, by comparing with all, or with `allowed` (N,): (Q, k).
-
-    Where fewer rows are allowed, the last entries are -1.
-    """
+def nearest(told: Progress, places: Places, k: int) -> NDArray[np.int64]:
+    """The rows of the k largest inner products of each question, by comparing with all: (Q, k)."""
     vectors = np.load(places.vectors, mmap_mode="r")  # (N, d)
     queries = np.load(places.queries)  # (Q, d)
     scores = np.full((len(queries), k), -np.inf)
     rows = np.full((len(queries), k), -1, dtype=np.int64)
     for start in range(0, len(vectors), 1 << 15):
-        end = min(len(vectors), start + (1 << 15))
-        some = np.arange(start, end) if allowed is None else start + np.flatnonzero(allowed[start:end])  # (b,)
-        block = vectors[start:end][some - start].astype(np.float32)  # (b, d)
-        best_of = min(k, len(some))
-        for of in range(0, len(queries) if best_of else 0, TRUTH_BLOCK):
+        block = vectors[start : start + (1 << 15)].astype(np.float32)  # (b, d)
+        best_of = min(k, len(block))
+        for of in range(0, len(queries), TRUTH_BLOCK):
             part = slice(of, of + TRUTH_BLOCK)
             found = (queries[part] @ block.T).astype(np.float64)  # (q, b)
             best = np.argpartition(-found, best_of - 1, axis=1)[:, :best_of]  # (q, best_of)
             scores_both = np.concatenate([scores[part], np.take_along_axis(found, best, axis=1)], axis=1)
-            rows_both = np.concatenate([rows[part], some[best]], axis=1)
+            rows_both = np.concatenate([rows[part], start + best], axis=1)
             kept = np.argsort(-scores_both, axis=1, kind="stable")[:, :k]
             scores[part] = np.take_along_axis(scores_both, kept, axis=1)
             rows[part] = np.take_along_axis(rows_both, kept, axis=1)
-        told(end, len(vectors), "truth")
+        told(start + len(block), len(vectors), "truth")
     return rows
 
 

@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from openbook.entities import Passage
 from openbook.errors import SettingInvalid
@@ -16,13 +15,10 @@ from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import PASSAGES_FILE, VECTORS_FILE
 from openbook.storage.placing import put_in_place
 from openbook_lab.benchmarks.children import Progress
+from openbook_lab.benchmarks.index_vectors import Places, draw
 
 VERSIONS = ("first", "second")
 ENCODER = "synthetic"
-# Text has neighbourhoods; vectors without any are the hardest case for a graph and the least like text.
-PASSAGES_A_CENTRE = 100
-SPREAD = 0.5
-BLOCK_ROWS = 65_536
 WORDS = "the river of that land is long and its people have a house by the sea "
 
 
@@ -30,10 +26,12 @@ def build_versions(told: Progress, folder: Path, n_passages: int, dimension: int
     """Publish "first" and "second" in `folder`, each of `n_passages` vectors of `dimension`, with passages of about
     700 bytes."""
     store = IndexStore(folder)
+    places = Places(folder / "given.npy", folder / "questions.npy")
+    draw(told, places, n_passages, dimension, n_queries=1)
     for number, version in enumerate(VERSIONS):
         told(number, len(VERSIONS), "build")
         contents = VersionContents(
-            vectors=clustered(n_passages, dimension, number),
+            vectors=np.load(places.vectors, mmap_mode="r"),
             passages=[Passage(f"{version}-{row}", f"{version} {row}", WORDS * 10) for row in range(n_passages)],
             spec=choose_index(index_type, n_passages=n_passages, dimension=dimension, memory_bytes=None),
             encoder_name=ENCODER,
@@ -41,6 +39,7 @@ def build_versions(told: Progress, folder: Path, n_passages: int, dimension: int
         )
         publish(store, version, contents)
     told(len(VERSIONS), len(VERSIONS), "build")
+    places.vectors.unlink()
     store.set_current(VERSIONS[0])
 
 
@@ -65,18 +64,3 @@ def link_twins(folder: Path, store: IndexStore, version: str) -> None:
                 raise SettingInvalid(setting="--folder", reason=f"{file} cannot be linked: {error.strerror}") from error
         put_in_place(twins, place, dataclasses.replace(info, version=name, snapshot_date=f"2018-01-0{number}"))
     twins.set_current(VERSIONS[0])
-
-
-def clustered(n_vectors: int, dimension: int, seed: int) -> NDArray[np.float32]:
-    """Vectors of length 1 around random centres: (n_vectors, dimension)."""
-    random = np.random.default_rng(seed)
-    n_centres = max(1, n_vectors // PASSAGES_A_CENTRE)
-    centres = random.standard_normal((n_centres, dimension), dtype=np.float32)  # (C, d)
-    vectors = np.empty((n_vectors, dimension), dtype=np.float32)  # (N, d)
-    for start in range(0, n_vectors, BLOCK_ROWS):
-        block = vectors[start : start + BLOCK_ROWS]  # (b, d)
-        random.standard_normal(out=block, dtype=np.float32)
-        block *= SPREAD
-        block += centres[random.integers(n_centres, size=len(block))]
-        block /= np.linalg.norm(block, axis=1, keepdims=True)
-    return vectors

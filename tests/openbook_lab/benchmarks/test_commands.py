@@ -55,9 +55,7 @@ def test_http_is_measured_beside_the_bare_engine_and_under_many_clients(
         "--clients", 1, "--clients", 3, "--seconds", 0.2, "--rounds", 2, "--max-new-tokens", 4, "--threads", 1,
     )  # fmt: skip
     one, many = found["tables"]
-    ways = [row["way"] for row in one["rows"]]
-    assert ways[:3] == ["bare engine call", "HTTP on loopback", "a stream, until passages"]
-    assert ways[-1] == "a stream, until answer"
+    assert [row["way"] for row in one["rows"]] == ["bare engine call", "HTTP on loopback"]
     assert all(row["p50"] > 0 for row in one["rows"])
     assert [row["clients"] for row in many["rows"]] == [1, 3]
     assert all(row["answers/s"] > 0 and row["failed"] == row["refused"] == 0 for row in many["rows"])
@@ -72,21 +70,10 @@ def test_index_types_are_measured_side_by_side_and_again_with_another_number(run
     types = ("--type", "flat", "--type", "hnsw", "--type", "RR32,IVF16,SQ8", "--half", "--cold")
     found = {}
     for links in (8, 4):
-        shares = ("--filter-share", 0.01, "--filter-share", 0.5)
-        report, page, out = measured(run, "index", *small, *types, "--m", links, "--nprobe", 8, *shares)
-        *others, among = [table["rows"] for table in report["tables"]]
-        found[links] = building, stages, opening, searching, finding = others
+        report, page, out = measured(run, "index", *small, *types, "--m", links, "--nprobe", 8)
+        found[links] = building, stages, opening, searching, finding = [table["rows"] for table in report["tables"]]
         assert {row["stage"] for row in stages if row["index"] == "Flat"} == {"add", "checksum"}
         assert all(row["clock"] >= 0 and row["processors"] >= 0 for row in stages)
-        assert [(row["index"], row["pass"], row["% of all"]) for row in among[:5]] == [
-            ("Flat", "no filter", 100),
-            *(("Flat", "at random", 1), ("Flat", "in one direction", 1)),
-            *(("Flat", "at random", 50), ("Flat", "in one direction", 50)),
-        ]
-        assert len(among) == 15
-        # few are all compared, whatever the index
-        assert all(row["recall@5"] > (0.7 if row["% of all"] >= 50 else 0.999) for row in among)
-        assert all(row["p99"] >= row["p50"] > 0 for row in among)
         assert [row["index"] for row in building] == ["Flat", f"HNSW{links}", "RR32,IVF16,SQ8"]
         assert "recall@5" in out
         assert "| Flat |" in page
@@ -121,9 +108,8 @@ def test_the_engine_is_measured_and_its_weights_are_gone_afterwards(run: Run, ti
         "--contestants", "openbook float32", "--threads", 1, "--repeats", 2, "--n-docs", 2, "--length", 16,
         "--new-tokens", 3, "--num-beams", 2, "--folder", "work",
     )  # fmt: skip
-    answers, memory, ways = (table["rows"] for table in found["tables"])
+    answers, memory = (table["rows"] for table in found["tables"])
     assert [(row["shape"], row["contestant"]) for row in answers] == [("mini", "openbook float32")]
-    assert ways[0]["products"]
     assert 2 <= answers[0]["answers"] <= 8
     assert answers[0]["x transformers float32"] is None
     assert memory[0]["MB"] > 100

@@ -34,9 +34,6 @@ def test_all_contestants_do_the_same_work_and_float32_gives_the_same_answer(tiny
         assert mine.tokens == other.tokens
         searches = WORK.n_docs if mode == "sequence fast" else 1
         assert len(mine.tokens) == searches * WORK.new_tokens, "no answer may end before"
-        assert mine.encode_s is not None
-        assert mine.start_s is not None
-        assert 0 < mine.encode_s + mine.start_s < mine.seconds
     assert ours.run("token stepwise").tokens == ours.run("token greedy").tokens
 
 
@@ -57,8 +54,7 @@ def test_a_report_has_both_greedy_searches_and_says_how_steady_it_was(tiny_check
     folder = shutil.copytree(tiny_checkpoint, tmp_path / "tiny")
     plan = Plan(("openbook float32",), ("token greedy", "token stepwise"), (1,), repeats=2, work=WORK)
     report = measure_engine({"mini": folder}, plan, silent).as_json()
-    answers, _, products = report["tables"]
-    assert products["rows"][0]["products"] in ("float32 packed", "float32 plain")
+    answers, _ = report["tables"]
     assert [row["mode"] for row in answers["rows"]] == ["token greedy", "token stepwise"]
     busy = [row for row in answers["rows"] if "too busy" in row["spread"]]
     assert report["facts"]["rows for which the machine was too busy"] == len(busy)

@@ -9,7 +9,6 @@ from openbook.application.telemetry import Telemetry
 from openbook_client import Refused
 from openbook_lab.benchmarks.http import (
     BARE,
-    EVENTS,
     HTTP,
     OK,
     ClientProcess,
@@ -28,15 +27,7 @@ class Parrot(BaseHTTPRequestHandler):
     asked = 0
 
     def do_POST(self) -> None:
-        question = self.rfile.read(int(self.headers["content-length"]))
-        if self.headers["accept"] == EVENTS:
-            events = ["passages", "token", "token", "answer" if b"a" in question.partition(b": ")[2] else "error"]
-            content = "".join(f"event: {name}\ndata: {{}}\n\n" for name in events).encode()
-            self.send_response(200)
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-            return
+        self.rfile.read(int(self.headers["content-length"]))
         Parrot.asked += 1
         refused = Parrot.asked % 3 == 0
         content = b'{"code": "overloaded"}' if refused else b"{}"
@@ -76,14 +67,6 @@ def test_a_refused_question_is_no_answer_to_be_timed(clients: ClientProcess) -> 
         clients.ask(2)
 
 
-def test_a_stream_is_timed_by_the_first_event_of_each_name(clients: ClientProcess) -> None:
-    heard = clients.hear(0)
-    assert list(heard) == ["passages", "token", "answer"]
-    assert 0 < heard["passages"] <= heard["token"] <= heard["answer"]
-    with pytest.raises(Refused, match="passages, token, error"):
-        clients.hear(1)
-
-
 def test_batches_and_their_questions_are_counted() -> None:
     telemetry = Telemetry()
     for size in (1, 1, 2, 5, 8, 100):
@@ -91,16 +74,15 @@ def test_batches_and_their_questions_are_counted() -> None:
     assert batch_counts(telemetry.render().decode()) == {"count": 6, "sum": 117}
 
 
-def test_what_is_added_is_told_question_by_question_and_streams_beside() -> None:
+def test_what_is_added_is_told_question_by_question() -> None:
     bare = [0.1, 0.2, 0.9]
-    found = {BARE: bare, HTTP: [one + 0.004 for one in bare], "passages": [0.1], "token": [], "answer": [0.4]}
+    found = {BARE: bare, HTTP: [one + 0.004 for one in bare]}
     table = one_client_table(found)
     rows = {str(row[0]): dict(zip(table.columns, row, strict=True)) for row in table.rows}
-    assert list(rows) == [BARE, HTTP, "a stream, until passages", "a stream, until answer"]
+    assert list(rows) == [BARE, HTTP]
     assert rows[HTTP]["added p50"] == pytest.approx(4)
     assert rows[HTTP]["added %"] == pytest.approx(2)
     assert rows[BARE]["p99"] == pytest.approx(900)
-    assert rows["a stream, until answer"]["p50"] == pytest.approx(400)
 
 
 def test_rates_are_compared_within_their_round() -> None:

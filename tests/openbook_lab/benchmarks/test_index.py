@@ -9,8 +9,7 @@ from openbook.errors import SettingInvalid, SourceInvalid
 from openbook.storage.index_store import IndexStore
 from openbook_lab.benchmarks.children import silent
 from openbook_lab.benchmarks.index import find_truth
-from openbook_lab.benchmarks.index_filters import DIRECTION, RANDOM, Passing
-from openbook_lab.benchmarks.index_vectors import Places, VectorsAsked, blocks_of, draw, hold_out, nearest
+from openbook_lab.benchmarks.index_vectors import Places, VectorsAsked, blocks_of, draw, hold_out
 from tests.fixtures.indexes import publish_tiny
 
 N, DIMENSION, QUESTIONS = 2000, 32, 40
@@ -50,16 +49,6 @@ def test_the_truth_is_what_comparing_with_all_finds(places: Places, tmp_path: Pa
     find_truth(silent, places, tmp_path / "truth.npy")
     scores = np.load(places.queries).astype(np.float64) @ np.load(places.vectors).astype(np.float64).T
     np.testing.assert_array_equal(np.load(tmp_path / "truth.npy"), np.argsort(-scores, axis=1)[:, :10])
-
-
-@pytest.mark.parametrize("kind", [RANDOM, DIRECTION])
-def test_the_truth_among_some_is_what_comparing_with_those_finds(places: Places, kind: str) -> None:
-    vectors, queries = np.load(places.vectors), np.load(places.queries)
-    allowed = Passing(kind, 0.1).mask(vectors)
-    assert allowed is not None
-    assert 100 < allowed.sum() < 300
-    scores = np.where(allowed, queries.astype(np.float64) @ vectors.astype(np.float64).T, -np.inf)
-    np.testing.assert_array_equal(nearest(silent, places, 5, allowed), np.argsort(-scores, axis=1)[:, :5])
 
 
 def test_questions_are_held_out_of_real_vectors(tmp_path: Path) -> None:
