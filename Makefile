@@ -21,7 +21,9 @@ help: ## this list
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' \
 	  | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
-serve: $(BIN)/.installed $(DEMO) ## install, build the two demo indexes if missing, serve on 127.0.0.1:8000
+serve: $(BIN)/.installed $(firstword $(DEMO)) ## install, build the demo's indexes if missing, serve on 127.0.0.1:8000
+	@mkdir -p build && test -f $(lastword $(DEMO)) || { echo 'wiki-2018 is built while wiki-2016 is served: build/wiki-2018.log'; \
+	  nice $(OPENBOOK) index build wiki-2018 --indexes $(INDEXES) >build/wiki-2018.log 2>&1 & }
 	@exec $(OPENBOOK) serve --demo
 
 # Each of its hundred processes would compile every module anew where nothing may be written down.
@@ -93,11 +95,11 @@ $(BIN)/.installed: pyproject.toml $(addsuffix /pyproject.toml,$(PARTS)) constrai
 
 # The parts are in place: only what tests need beside them is installed.
 $(BIN)/.installed-test: $(BIN)/.installed
-	@$(INSTALL) --needs $(EXTRAS) test check
+	@$(INSTALL) --needs $(EXTRAS) tracing test check
 	@touch $@
 
 $(BIN)/.installed-browser: $(BIN)/.installed-test
-	@$(INSTALL) --needs $(EXTRAS) test check browser
+	@$(INSTALL) --needs $(EXTRAS) tracing test check browser
 	@touch $@
 
 # The first Python that is new enough, unless PYTHON names one.
