@@ -1,4 +1,4 @@
-"""What other installed packages add, found by their entry points: docs/plugins.md has the table."""
+"""What other installed packages add, found by their entry points: docs/plugins.md has them."""
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
