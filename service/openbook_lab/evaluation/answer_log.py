@@ -15,16 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GivenAnswer:
-    """An answer with its log p, and the posterior over its passages.
-
-    `no_answer` is as in an answer of the service; None where no engine was asked. `seconds` are what it took;
-    None where nobody measured them.
-    """
+    """An answer with its log p, the posterior over its passages, and the seconds that it took, where measured."""
 
     text: str
     log_prob: float
     posterior: tuple[float, ...]
-    no_answer: float | None = None
     seconds: float | None = None
 
 
@@ -81,11 +76,7 @@ class AnswerLog:
             try:
                 record = json.loads(line)
                 answer = GivenAnswer(
-                    str(record["text"]),
-                    float(record["log_prob"]),
-                    tuple(record["posterior"]),
-                    record.get("no_answer"),
-                    record.get("seconds"),
+                    str(record["text"]), float(record["log_prob"]), tuple(record["posterior"]), record.get("seconds")
                 )
                 self._answers[str(record["setting"]), str(record["question"])] = answer
             except (ValueError, KeyError, TypeError) as error:

@@ -35,9 +35,9 @@ from openbook_lab.evaluation.abstention import (
     fit_no_answer,
 )
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer, digest_of
+from openbook_lab.evaluation.asked import QuestionSet
 from openbook_lab.evaluation.book_study import BookStudy, Candidates, StudiedQuestion
 from openbook_lab.evaluation.marks import ANSWER_METRICS, Marks, mark_answers
-from openbook_lab.evaluation.options import QuestionedBook
 from openbook_lab.evaluation.prior_fit import (
     ALONE,
     CandidateReadings,
@@ -116,7 +116,7 @@ def copy_checkpoint(checkpoint: Checkpoint, folder: Path, output: Path) -> None:
 def calibrate_checkpoint(
     checkpoint: Checkpoint,
     folder: Path,
-    books: Sequence[QuestionedBook],
+    books: Mapping[str, QuestionSet],
     store: IndexStore,
     *,
     n_docs: int,
@@ -131,31 +131,31 @@ def calibrate_checkpoint(
     """
     known = None if fit else _known(checkpoint)
     started = time.perf_counter()
-    for book in books:
-        with _opened(store, book.version, checkpoint) as snapshot:
+    for version in books:
+        with _opened(store, version, checkpoint) as snapshot:
             snapshot.bm25()
     model = model_digest(checkpoint, folder)
     generator = open_generator(checkpoint)
     studied: dict[str, list[StudiedQuestion]] = {}
     near_misses: dict[str, list[StudiedQuestion]] = {}
-    for book in books:
-        with _opened(store, book.version, checkpoint) as snapshot:
+    for version, book in books.items():
+        with _opened(store, version, checkpoint) as snapshot:
             study = BookStudy(checkpoint, snapshot, work, model)
-            studied[book.version] = study.study(generator, book.questions, progress)
-            near_misses[book.version] = study.study(generator, book.near_misses, progress)
+            studied[version] = study.study(generator, book.chosen, progress)
+            near_misses[version] = study.study(generator, book.near_misses, progress)
     del generator  # the reader of the answers has its own
     whole = [one for of_book in studied.values() for one in of_book]
     prior = known.prior if known else fit_prior([readings_of(one) for one in studied.values()], n_docs)
     reader, log = BatchReader(checkpoint), AnswerLog(work / f"answers-{model}.jsonl")
-    golds = {book.version: [Golds(question.answers) for question in book.questions] for book in books}
+    golds = {version: [Golds(question.answers) for question in book.chosen] for version, book in books.items()}
     given: dict[str, Mapping[Decode, list[GivenAnswer | None]]] = {}
-    for book in books:
-        with _opened(store, book.version, checkpoint) as snapshot:
-            questions = list(weighed_questions(snapshot, book.questions, studied[book.version], prior, n_docs))
-        given[book.version] = ask(reader, questions, MODELS, log, progress=progress, stage=f"{book.version}: answers")
+    for version, book in books.items():
+        with _opened(store, version, checkpoint) as snapshot:
+            questions = list(weighed_questions(snapshot, book.chosen, studied[version], prior, n_docs))
+        given[version] = ask(reader, questions, MODELS, log, progress=progress, stage=f"{version}: answers")
     if len(books) > 1:
         golds[ALL_BOOKS] = [gold for of_book in golds.values() for gold in of_book]
-        given[ALL_BOOKS] = {decode: [one for book in books for one in given[book.version][decode]] for decode in MODELS}
+        given[ALL_BOOKS] = {decode: [one for version in books for one in given[version][decode]] for decode in MODELS}
     marks = {
         version: {decode: mark_answers(of_book[decode], golds[version]) for decode in MODELS}
         for version, of_book in given.items()
@@ -169,9 +169,9 @@ def calibrate_checkpoint(
     }
     weights = known.no_answer if known else fit_no_answer(list(signs.values()))
     asked: dict[str, AskedThrice] = {}
-    for book in books:
-        right = [value == 1.0 for value in marks[book.version][best].by_metric["EM"]]
-        asked[book.version] = asked_thrice(signs[book.version], right, weights)
+    for version in books:
+        right = [value == 1.0 for value in marks[version][best].by_metric["EM"]]
+        asked[version] = asked_thrice(signs[version], right, weights)
     if len(books) > 1:
         studied[ALL_BOOKS] = whole
         asked[ALL_BOOKS] = AskedThrice(

@@ -274,7 +274,7 @@ def calibrate(
         reason = "give either your own questions, --book VERSION=FILE, or a version that makes them, --index VERSION"
         raise SettingInvalid(setting="--book, --index", reason=reason)
     books = books_of(book, options.sample, options.seed)
-    version = index or books[0].version
+    version = index or next(iter(books))
     source = name or settings.checkpoint
     folder = locate(source)
     output = to or (folder if Path(source).is_dir() else Path(f"{Path(source).name}-{version}"))

@@ -13,7 +13,7 @@ from openbook.cli.progress import ProgressBar
 from openbook.entities import Decoding, MarginalKind, Passage
 from openbook.errors import SettingInvalid
 from openbook.settings import Settings
-from openbook_lab.datasets.questions import HELD_OUT_ARTICLES, Question
+from openbook_lab.datasets.questions import HELD_OUT_ARTICLES
 from openbook_lab.encyclopedia.world import DEMO_YEARS
 from openbook_lab.evaluation.asked import QuestionSet, choose_questions
 from openbook_lab.evaluation.reports import ReportFiles
@@ -186,25 +186,15 @@ class Options(ReportFiles):
         return (*(self.searchers if self.retriever else ()), CLOSED_BOOK)
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionedBook:
-    """A version, the questions that it is asked, and those that it does not answer."""
-
-    version: str
-    questions: tuple[Question, ...]
-    near_misses: tuple[Question, ...] = ()
-
-
-def books_of(given: Sequence[str], sample: int | None, seed: int) -> list[QuestionedBook]:
-    """Each version with its questions. Raises SettingInvalid for what is not VERSION=FILE, SourceInvalid."""
+def books_of(given: Sequence[str], sample: int | None, seed: int) -> dict[str, QuestionSet]:
+    """The questions by version. Raises SettingInvalid for what is not VERSION=FILE, SourceInvalid."""
     files: dict[str, list[Path]] = {}
     for pair in given:
         version, equals, file = pair.partition("=")
         if not (version and equals and file):
             raise SettingInvalid(setting="--book", reason=f"takes VERSION=FILE, not {pair!r}")
         files.setdefault(version, []).append(Path(file))
-    chosen = {v: choose_questions(some, held_out=None, sample=sample, seed=seed) for v, some in files.items()}
-    return [QuestionedBook(version, one.chosen, one.near_misses) for version, one in chosen.items()]
+    return {v: choose_questions(some, held_out=None, sample=sample, seed=seed) for v, some in files.items()}
 
 
 def load_checkpoints(settings: Settings, others: Sequence[str] = ()) -> "list[Checkpoint]":

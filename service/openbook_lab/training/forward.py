@@ -1,4 +1,4 @@
-"""A generator's losses of a batch's targets, its greedy answers, and their scores."""
+"""A generator's losses of a batch's targets, and the scores of its greedy answers."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +11,6 @@ from openbook.entities import AnswerOptions, Passage
 from openbook.plugins.generators.causal_wording import CausalWording
 from openbook.rag import marginal
 from openbook.rag.generator import Generator
-from openbook.rag.wording import Wording
 from openbook_lab.datasets.qa_metrics import exact_match, f1
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training.batches import IGNORED, EncodedExample, ReadingBatch, collate, encode_examples
@@ -96,57 +95,6 @@ def passage_log_probs(generator: PreTrainedModel, batch: AnyBatch, wording: AnyW
     first[:, len(wording.prefix) - 1 + len(nothing) - 1] = True
     logits = found.logits[first[found.wanted]].float()  # (R, V)
     return PassageLogProbs(tokens, logits.log_softmax(dim=-1)[:, wording.eos])
-
-
-@torch.inference_mode()
-def greedy_answers(
-    generator: PreTrainedModel,
-    wording: Wording,
-    questions: Sequence[Question],
-    *,
-    batch_size: int = 32,
-    max_length: int = 16,
-    max_input_length: int = 300,
-) -> list[str]:
-    """The greedy answer to each question, read from its own context."""
-    examples = [ReadingExample(q.text, q.title, q.context, NO_ANSWER, None) for q in questions]
-    encoded = encode_examples(examples, wording, max_input_length, longest_target=2)
-    order = sorted(range(len(encoded)), key=lambda i: len(encoded[i].input_ids))
-    answers = [""] * len(encoded)
-    device = generator.device
-    for first in range(0, len(order), batch_size):
-        rows = order[first : first + batch_size]
-        batch = collate([encoded[i] for i in rows], wording).to(device)
-        states = _encode(generator, batch)  # (B, S, d)
-        tokens = torch.tensor([wording.prefix] * len(rows), device=device)  # (B, P)
-        # the empty answer is not allowed: the end may not follow the opening at once
-        earliest = len(wording.prefix) + encoded[rows[0]].opening
-        ended = torch.zeros(len(rows), dtype=torch.bool, device=device)  # (B,)
-        for _ in range(max_length):
-            hidden = generator.get_decoder()(
-                input_ids=tokens,
-                encoder_hidden_states=states,
-                encoder_attention_mask=batch.attention_mask,
-                use_cache=False,
-            ).last_hidden_state[:, -1]  # (B, d)
-            logits = _logits(generator, hidden)  # (B, V)
-            if tokens.shape[1] <= earliest:
-                logits[:, wording.eos] = -torch.inf
-            chosen = logits.argmax(dim=-1)  # (B,)
-            tokens = torch.cat([tokens, chosen[:, None]], dim=1)  # (B, t)
-            ended |= chosen == wording.eos
-            if bool(ended.all()):
-                break
-        for row, ids in zip(rows, tokens[:, len(wording.prefix) :].tolist(), strict=True):
-            kept = ids[: ids.index(wording.eos)] if wording.eos in ids else ids
-            answers[row] = wording.tokenizer.decode(kept, skip_special_tokens=True)
-    return answers
-
-
-def reading_scores(generator: PreTrainedModel, wording: Wording, questions: Sequence[Question]) -> tuple[float, float]:
-    """Exact match and F1, in percent, of greedy answers to questions with their whole paragraph."""
-    generator.eval()
-    return answer_scores(greedy_answers(generator, wording, questions), questions)
 
 
 @torch.inference_mode()

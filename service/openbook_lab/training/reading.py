@@ -11,7 +11,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from openbook.errors import SourceInvalid
-from openbook.rag.wording import Wording
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training.batches import padded
 from openbook_lab.training.causal import AnyWording
@@ -21,7 +20,6 @@ from openbook_lab.training.forward import (
     AnyExample,
     collate_rows,
     encode_rows,
-    reading_scores,
     token_losses,
 )
 from openbook_lab.training.optimizer import ParameterGroup, generator_groups
@@ -144,10 +142,8 @@ class ReadingTask(PooledTask[AnyExample]):
         return {"nll": total}
 
     def judged(self) -> tuple[float, float]:
-        if self.judge is not None:
-            return self.judge(self.dev)
-        assert isinstance(self.wording, Wording), "a causal generator is judged by the code that serves"
-        return reading_scores(self.generator, self.wording, self.dev)
+        assert self.judge is not None, "given with held-out questions"
+        return self.judge(self.dev)
 
     def pool(self, number: int) -> list[list[AnyExample]]:
         config = self.config

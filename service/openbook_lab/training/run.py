@@ -8,7 +8,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -251,17 +251,18 @@ class Training:
         self.report(f"{stage}: {numbers}")
 
     def _reading(self, models: RagModels) -> ReadingTask:
-        config, wording, dev = self.config, models.wording, self.questions.dev
+        config, dev = self.config, self.questions.dev
         if config.closed_book:
-            assert isinstance(wording, Wording), "checked: a causal checkpoint has no closed book"
-            wording, dev = wording.without_passages(), [Question(q.text, q.answers) for q in dev]
+            assert isinstance(models.wording, Wording), "checked: a causal checkpoint has no closed book"
+            models = replace(models, wording=models.wording.without_passages())
+            dev = [Question(q.text, q.answers) for q in dev]
         else:
             dev = [question for question in dev if question.context]
         batches_per_pool = max(1, config.reading.examples_per_pool // 40)
         mixture = Mixture(self.sources, seed=config.seed, pools=config.reading.steps // batches_per_pool)
-        judge = None if isinstance(wording, Wording) else partial(alone_scores, models)
+        judge = partial(alone_scores, models)
         return ReadingTask(
-            config.reading, models.generator, wording, mixture.pool, judge, machine=self.machine, dev=dev
+            config.reading, models.generator, models.wording, mixture.pool, judge, machine=self.machine, dev=dev
         )
 
     def _retrieval(self, models: RagModels) -> RetrievalTask:

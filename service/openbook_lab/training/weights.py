@@ -36,11 +36,10 @@ from openbook.rag.checkpoint import (
     Facts,
 )
 from openbook.rag.open_generator import open_generator
-from openbook.rag.wording import Wording
 from openbook.storage.durable import sha256_of
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training.examples import NO_ANSWER
-from openbook_lab.training.forward import open_scores, reading_scores
+from openbook_lab.training.forward import open_scores
 from openbook_lab.training.lora import merged
 from openbook_lab.training.models import RagModels
 
@@ -128,12 +127,13 @@ def generation_of(generator: PreTrainedModel) -> GenerationConfig:
     return GenerationConfig(eos_token_id=generator.generation_config.eos_token_id, min_new_tokens=1)
 
 
+@torch.no_grad()
 def alone_scores(models: RagModels, questions: Sequence[Question]) -> tuple[float, float]:
-    """Exact match and F1, in percent, of greedy answers to questions with their whole paragraph."""
-    if isinstance(models.wording, Wording):
-        return reading_scores(models.generator, models.wording, questions)
+    """Exact match and F1, in percent, of greedy answers to questions with their whole paragraph; none in a closed
+    book."""
     alone = [[Passage("", question.title, question.context)] for question in questions]
-    return open_scores(open_generator(served(models)), questions, alone, torch.zeros(len(alone), 1))
+    certain = torch.zeros(len(alone), 1, device=models.generator.device)  # (Q, 1)
+    return open_scores(open_generator(served(models)), questions, alone, certain)
 
 
 def _config_of(model: PreTrainedModel) -> dict[str, Any]:

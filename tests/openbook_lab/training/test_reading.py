@@ -2,6 +2,8 @@
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +12,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from openbook.entities import Passage
+from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.rag.wording import Wording
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training.batches import IGNORED, EncodedExample, collate, encode_examples, padded
 from openbook_lab.training.examples import AnswerPool, ReadingExample, reading_example
-from openbook_lab.training.forward import greedy_answers, reading_scores
+from openbook_lab.training.forward import GREEDY
 from openbook_lab.training.models import RagModels
 from openbook_lab.training.reading import ReadingTask, batches_by_length, reading_loss
 from openbook_lab.training.recipe import ReadingConfig
 from openbook_lab.training.stage import train_stage
+from openbook_lab.training.weights import alone_scores, served
 
 CONFIG = ReadingConfig(
     steps=12,
@@ -115,7 +120,8 @@ def test_a_stage_logs_its_scores_and_leaves_word_embeddings_as_they_are(
 ) -> None:
     generator, lines = models.generator, list[Any]()
     embeddings = generator.model.shared.weight.detach().clone()
-    task = ReadingTask(CONFIG, generator, models.wording, pools_of(questions), dev=questions)
+    judge = partial(alone_scores, models)
+    task = ReadingTask(CONFIG, generator, models.wording, pools_of(questions), judge, dev=questions)
     train_stage(task, state_file=tmp_path / "s.pt", log=lines.append)
     assert lines[-1]["step"] == CONFIG.steps
     assert {"dev_exact_match", "dev_f1"} <= set(lines[-1])
@@ -123,11 +129,16 @@ def test_a_stage_logs_its_scores_and_leaves_word_embeddings_as_they_are(
     assert generator.final_logits_bias.abs().max() > 0
 
 
-def test_answers_come_back_in_the_order_of_their_questions(models: RagModels, questions: list[Question]) -> None:
-    short = {"max_length": 4, "max_input_length": 90}
-    together = greedy_answers(models.generator, models.wording, questions, batch_size=2, **short)
-    assert together == [greedy_answers(models.generator, models.wording, [one], **short)[0] for one in questions]
-    assert reading_scores(models.generator, models.wording, questions[:1])[0] in (0.0, 100.0)
+@torch.inference_mode()
+def test_answers_are_judged_in_the_order_of_their_questions(models: RagModels, questions: list[Question]) -> None:
+    generator = EncoderDecoder(served(models))
+    alone = [Passage("", one.title, one.context) for one in questions]
+    encoded = generator.encode([one.text for one in questions], [[one] for one in alone])
+    certain = torch.zeros(len(questions), 1)
+    said = [generator.text(best[0].token_ids) for best in generator.decode(generator.start(encoded), certain, GREEDY)]
+    right = [replace(question, answers=(answer,)) for question, answer in zip(questions, said, strict=True)]
+    assert alone_scores(models, right) == (100.0, 100.0)
+    assert alone_scores(models, [*right[:-1], replace(right[-1], answers=())])[0] < 100.0
 
 
 def test_a_batch_of_a_closed_book_is_as_large_as_its_targets_allow(models: RagModels) -> None:

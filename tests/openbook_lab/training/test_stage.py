@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from openbook_lab.training.optimizer import MasterAdamW, ParameterGroup
 from openbook_lab.training.reading import ReadingTask
 from openbook_lab.training.recipe import JointConfig, ReadingConfig
 from openbook_lab.training.stage import Task, parts_of, train_stage
+from openbook_lab.training.weights import alone_scores
 from tests.openbook_lab.training.test_joint import PASSAGES, drawn
 from tests.openbook_lab.training.test_reading import CONFIG, pools_of
 
@@ -195,7 +197,8 @@ def test_both_stages_train_and_are_measured_on_a_gpu(
     machine, dev, generator, lines = Machine.of("cuda", "auto"), questions[:2], models.generator, list[Any]()
     for steps in (2, 3):  # the second goes on from the state of the first
         config = replace(CONFIG, steps=steps, patience=5, evaluate_every=1)
-        reading = ReadingTask(config, generator, models.wording, pools_of(questions), machine=machine, dev=dev)
+        judge, pools = partial(alone_scores, models), pools_of(questions)
+        reading = ReadingTask(config, generator, models.wording, pools, judge, machine=machine, dev=dev)
         train_stage(reading, state_file=tmp_path / "reading.pt", log=lines.append)
     library = Library(PASSAGES, torch.randn(4, 32).to(machine.device))
     numbers = JointConfig(steps=2, questions_per_step=2, n_docs=4, accumulate=2)
