@@ -154,7 +154,7 @@ def index(
     with ExitStack() as stack:
         place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="openbook-bench-")))
         progress = stack.enter_context(ProgressBar()).update
-        if vectors.drawn:
+        if vectors.version is None:
             # a number that cannot be is found before anything is drawn
             specs(types, vectors.passages, vectors.dimension, of_index.numbers)
         places = vectors.prepare(place, store_of(settings).folder, progress)

@@ -1,4 +1,4 @@
-"""Vectors to measure indexes with: random ones with the structure of text, or real ones from a file or a version.
+"""Vectors to measure indexes with: random ones with the structure of text, or the real ones of a version.
 
 Vectors without structure are all equally far from each other, so that an approximate search has nothing to go by;
 vectors around few centres are easier than any text. The vectors drawn here have three properties of embedded text:
@@ -57,22 +57,13 @@ class Places:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorsAsked:
-    """Which vectors indexes are measured with. Raises SettingInvalid for vectors of a file and of a version."""
+    """Which vectors indexes are measured with."""
 
     passages: int = option(20_000, "N: random vectors with the structure of text.", min=1000)
     dimension: int = option(768, "d: length of a random vector.", min=2)
     half: bool = option(False, "Draw them in float16: 2 d bytes of disk a vector rather than 4 d.", "--half/--no-half")
-    vectors: Path | None = option(None, "Take the vectors of this .npy file (N, d) instead.", metavar="FILE")
     version: str | None = option(None, "Take the vectors of this index version instead.")
     questions: int = option(1000, "How many are asked.", min=20)
-
-    def __post_init__(self) -> None:
-        if self.vectors is not None and self.version is not None:
-            raise SettingInvalid(setting="--vectors", reason="and --version cannot both be given")
-
-    @property
-    def drawn(self) -> bool:
-        return self.vectors is None and self.version is None
 
     def prepare(self, folder: Path, indexes: Path, progress: Progress) -> Places:
         """Write the vectors into `folder`, or find those of an earlier run there.
@@ -80,16 +71,12 @@ class VectorsAsked:
         Raises SettingInvalid for a folder with the vectors of another run.
         """
         origin = f"random, {self.passages} x {self.dimension}{', float16' if self.half else ''}"
-        if self.vectors is not None:
-            origin = self.vectors.name
-        elif self.version is not None:
+        if self.version is not None:
             origin = f"version {self.version}"
         places = Places(folder / "given.npy", folder / "questions.npy", origin)
         description, known = json.dumps({"origin": origin, "questions": self.questions}), folder / ORIGIN
         if not known.is_file():
-            if self.vectors is not None:
-                hold_out(places, *blocks_of(self.vectors), self.questions, progress)
-            elif self.version is not None:
+            if self.version is not None:
                 with closing(IndexStore(indexes).open(self.version)) as snapshot:
                     hold_out(places, len(snapshot), snapshot.vector_slices(), self.questions, progress)
             else:
@@ -168,17 +155,6 @@ def hold_out(
         start, written = start + len(block), written + len(kept)
         progress(start, n_rows, "vectors")
     np.save(places.queries, np.concatenate(queries))
-
-
-def blocks_of(path: Path) -> tuple[int, Iterable[NDArray[np.floating]]]:
-    """The rows of a NumPy file (N, d) in float16 or float32, a block at a time. Raises SourceInvalid."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise SourceInvalid(source=str(path), reason=f"no NumPy array: {error}") from error
-    if array.ndim != 2 or array.dtype not in (np.float16, np.float32):
-        raise SourceInvalid(source=str(path), reason=f"{array.dtype} of shape {array.shape} are no vectors, one a row")
-    return len(array), (array[start : start + BLOCK_ROWS] for start in range(0, len(array), BLOCK_ROWS))
 
 
 def nearest(told: Progress, places: Places, k: int) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import cycle, pairwise
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,11 +22,10 @@ from openbook_lab.evaluation.reports import Report, Rows, Table, machine
 
 POLICIES: tuple[SwapPolicy, ...] = ("availability", "resource")
 STAGES = ("verify", "open", "drain", "warm", "flip", "current", "total")
+# Passages that a reader takes at a time.
 K = 5
 SAMPLE_EVERY_S = 0.1
-# Vectors of so many passages are asked for in turn.
-QUESTIONS = 64
-# Between two reads, as in a server: without it the readers fight for the interpreter's lock.
+# Between two reads, as in a server: without it the reader fights for the interpreter's lock.
 PAUSE_S = 0.001
 
 
@@ -97,8 +96,8 @@ def measure_swaps(store: IndexStore, *, swaps: int, cold: bool, quiet_s: float, 
         tables=(
             Table("Milliseconds of each stage of a swap", ("policy", "swap", *STAGES), stages, digits=2),
             Table(
-                "What readers see, in milliseconds",
-                ("policy", "reader", "p99 quiet", "p99 in swaps", "ratio", "longest gap quiet", "longest gap in swaps"),
+                "What a reader of five passages sees, in milliseconds",
+                ("policy", "p99 quiet", "p99 in swaps", "ratio", "longest gap quiet", "longest gap in swaps"),
                 paces,
                 digits=2,
             ),
@@ -110,24 +109,17 @@ def measure_swaps(store: IndexStore, *, swaps: int, cold: bool, quiet_s: float, 
 def _measure_policy(
     store: IndexStore, policy: SwapPolicy, swaps: int, cold: bool, quiet_s: float, progress: Progress
 ) -> tuple[Rows, Rows, Rows]:
-    """The rows of one policy: of each swap's stages, of each reader, of the memory at each stage."""
+    """The rows of one policy: of each swap's stages, of the reader, of the memory at each stage."""
     stages: Rows = []
-    paces: Rows = []
-    random = np.random.default_rng(0)
     info = store.info(VERSIONS[0])
-    rows = random.integers(info.n_passages, size=K).tolist()
+    rows = np.random.default_rng(0).integers(info.n_passages, size=K).tolist()
 
     def fetch(lease: Lease) -> None:
         lease.snapshot.vectors(rows)
         lease.snapshot.passages(rows)
 
-    def search(lease: Lease) -> None:
-        lease.snapshot.search(next(questions), min(K, len(lease.snapshot)))
-
     largest: dict[str, Memory] = {"before": memory()}
     snapshot = store.open(VERSIONS[0])
-    # each (1, d)
-    questions = cycle(snapshot.vectors(random.integers(info.n_passages, size=QUESTIONS).tolist())[:, None])
     _grow(largest, "opened")
     snapshot.warm()
     _grow(largest, "warmed")
@@ -138,7 +130,7 @@ def _measure_policy(
         Telemetry(),
         Fit(encoder_fingerprint=info.encoder_fingerprint, dimension=info.dimension, free_memory=lambda: sys.maxsize),
     )
-    readers = {"five passages": Reader(live, fetch), "a search": Reader(live, search)}
+    reader = Reader(live, fetch)
     try:
         swapped_s: list[tuple[float, float]] = []
         for number in range(swaps):
@@ -161,17 +153,15 @@ def _measure_policy(
         time.sleep(max(quiet_s, sum(end - start for start, end in swapped_s)))
         quiet = (began, time.perf_counter())
     finally:
-        for reader in readers.values():
-            reader.close()
+        reader.close()
         swap_index.close()
         live.close()
     _grow(largest, "closed")
-    for name, reader in readers.items():
-        still = pace(reader.spans, *quiet)
-        worst = [pace(reader.spans, *span) for span in swapped_s]
-        p99 = max(one.p99_ms for one in worst)
-        gap = max(one.longest_gap_ms for one in worst)
-        paces.append((policy, name, still.p99_ms, p99, p99 / still.p99_ms, still.longest_gap_ms, gap))
+    still = pace(reader.spans, *quiet)
+    worst = [pace(reader.spans, *span) for span in swapped_s]
+    p99 = max(one.p99_ms for one in worst)
+    gap = max(one.longest_gap_ms for one in worst)
+    paces: Rows = [(policy, still.p99_ms, p99, p99 / still.p99_ms, still.longest_gap_ms, gap)]
     return stages, paces, [(policy, stage, *one.cells()) for stage, one in largest.items()]
 
 

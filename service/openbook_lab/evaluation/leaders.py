@@ -98,7 +98,7 @@ def measure_leaders(settings: Settings, options: Options) -> Report:
         "seed": options.seed,
         **run_facts(started),
     }
-    return Report("leaders", facts, leaders_tables(answers), leaders_misses(answers))
+    return Report("leaders", facts, leaders_tables(answers))
 
 
 @contextmanager
@@ -140,18 +140,6 @@ def leaders_tables(answers: Mapping[str, LeaderAnswers]) -> tuple[Table, Table]:
         Table("Who leads", ("index", *columns), whole),
         Table("Who leads, by way of asking", ("index", "style", *columns), by_style),
     )
-
-
-def leaders_misses(answers: Mapping[str, LeaderAnswers]) -> Table:
-    """The answers that are not the holder of the index's year, where it is one of the demo's."""
-    rows: Rows = [
-        (index, question.text, given, question.answers[str(DEMO_YEARS[index])][0])
-        for index, pairs in answers.items()
-        if index in DEMO_YEARS
-        for question, given in pairs
-        if not exact_match(given, question.answers[str(DEMO_YEARS[index])])
-    ]
-    return Table("Misses", ("index", "question", "answer", "expected"), rows)
 
 
 def _shares(pairs: LeaderAnswers) -> list[Interval]:

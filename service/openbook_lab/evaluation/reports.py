@@ -38,12 +38,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One run of one experiment. `misses` are the wrong answers: JSON alone shows them."""
+    """One run of one experiment."""
 
     experiment: str
     facts: Facts
     tables: tuple[Table, ...]
-    misses: Table | None = None
 
     def markdown(self) -> str:
         """The facts in one line, then each table under its title."""
@@ -60,7 +59,6 @@ class Report:
             "experiment": self.experiment,
             "facts": self.facts,
             "tables": [_as_json(one) for one in self.tables],
-            "misses": [] if self.misses is None else _as_json(self.misses)["rows"],
         }
 
 

@@ -31,7 +31,7 @@ def test_a_swap_is_measured_and_leaves_nothing_behind(run: Run) -> None:
     found, _, out = measured(
         run, "swap", "--passages", 100, "--dimension", 8, "--swaps", 1, "--quiet", 0.1, "--folder", "work"
     )
-    assert "What readers see" in out
+    assert "What a reader of five passages sees" in out
     assert found["facts"]["passages"] == 100
     assert list(Path("work").iterdir()) == []
 

@@ -45,9 +45,7 @@ def test_both_policies_are_measured_in_every_stage(index_type: IndexType, tmp_pa
     assert stages.columns[2:] == STAGES
     assert [row[:2] for row in stages.rows] == [(p, n) for p in ("availability", "resource") for n in (1, 2)]
     assert all(isinstance(row[stages.columns.index("total")], float) for row in stages.rows)
-    assert {(row[0], row[1]) for row in readers.rows} == {
-        (policy, reader) for policy in ("availability", "resource") for reader in ("five passages", "a search")
-    }
+    assert [row[0] for row in readers.rows] == ["availability", "resource"]
     assert {"before", "opened", "warmed", "after the swap", "closed"} <= {str(row[1]) for row in memories.rows}
     assert said[-1] == (2, 2, "resource")
     assert report.facts["passages"] == 200
