@@ -76,18 +76,12 @@ class FilterTypeWrong(FilterInvalid):
     code = "filter_type_wrong"
     message = "{field}: the field {name!r:.80} of the index {version!r} is of type {kind}: {reason}."
 
-    def __init__(self, *, field: str, name: str, version: str, kind: str, reason: str) -> None:
-        super().__init__(field=field, name=name, version=version, kind=kind, reason=reason)
-
 
 class FilterMatchesNothing(OpenbookError):
     """Not a fault of the filter: another version may have such passages."""
 
     code = "filter_matches_nothing"
     message = "No passage of the index {version!r} passes the filter."
-
-    def __init__(self, *, version: str) -> None:
-        super().__init__(version=version)
 
 
 class ResponseTooLarge(OpenbookError):
@@ -98,9 +92,6 @@ class ResponseTooLarge(OpenbookError):
         "The response has more than the {most:,} bytes of OPENBOOK_MAX_RESPONSE_BYTES. Ask for fewer passages, or in "
         "one call for fewer questions or versions."
     )
-
-    def __init__(self, *, most: int) -> None:
-        super().__init__(most=most)
 
 
 class UnknownIndex(OpenbookError):
@@ -147,9 +138,6 @@ class NotCalibrated(OpenbookError):
         "The checkpoint {checkpoint!r} does not support {asked}: its openbook.json has no {fact!r}. Write "
         "it: openbook calibrate"
     )
-
-    def __init__(self, *, checkpoint: str, asked: str, fact: str) -> None:
-        super().__init__(checkpoint=checkpoint, asked=asked, fact=fact)
 
 
 class NoLiveIndex(OpenbookError):

@@ -39,8 +39,8 @@ class GuardSource:
     """
 
     read: Callable[[], Sequence[GuardedQuestion]]
-    share: float
     within_s: float
+    share: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import typer
 
 from openbook.cli.ask_file import AnswerFile, AskingAll, QuestionFile, summary
 from openbook.cli.chat import chat
-from openbook.cli.client import Answering, ServiceHere, reader_key, reading_service, url_of
+from openbook.cli.client import Answering, ServiceHere, reading_service, revealed, url_of
 from openbook.cli.consoles import messages, output, print_json, say
 from openbook.cli.heat_map import heat_map
 from openbook.cli.options import URL, argument, file_to_write, option, svg_to_write, with_options
@@ -62,10 +62,8 @@ def ask(
     question: str | None = argument("[QUESTION]", "What to ask.", None),
     url: str | None = URL,
     local: bool = option(False, "Load --checkpoint and --indexes into this process and ask there."),
-    ef_search: int | None = option(None, "hnsw: candidates to visit, instead of the version's default."),
-    nprobe: int | None = option(None, "ivfpq: lists to probe, instead of the version's default."),
-    candidates: int | None = option(
-        None, "ivfpq and factory: candidates to re-score exactly, instead of the version's default."
+    search: str | None = option(
+        None, "How thoroughly to search, instead of the version's default, such as '{\"nprobe\": 64}'.", metavar="JSON"
     ),
     chosen: str | None = option(
         None,
@@ -105,7 +103,6 @@ def ask(
         None, "With --file: write the answers here, one per line.", metavar="FILE.jsonl", callback=file_to_write
     ),
     at_once: int = option(8, "With --file: questions to ask at the same time.", min=1, max=64),
-    retry_errors: bool = option(False, "With --file: ask the questions that failed again."),
 ) -> None:
     """Ask a question and see where its answer comes from.
 
@@ -117,8 +114,8 @@ def ask(
 
     With --compare wiki-2016 --compare wiki-2018, asks both and shows side by side what each says and read.
 
-    With --file questions.jsonl --out answers.jsonl, asks every question of a running service. Stopped, the same command
-    goes on where it was.
+    With --file questions.jsonl --out answers.jsonl, asks every question of a running service. The same command goes on
+    where it was stopped, and asks what failed again.
     """
     drawn, unasked = picture is not None, not conversing and (question is None) == (file is None)
     alone = "leave out --compare, --heat-map, --json and"
@@ -139,18 +136,17 @@ def ask(
     ):
         if wrong:
             raise SettingInvalid(setting=setting, reason=reason)
-    search = {"efSearch": ef_search, "nprobe": nprobe, "candidates": candidates}
     options = {
         **asdict(asking),
         "abstain": _abstaining(abstain),
-        "search": {name: value for name, value in search.items() if value is not None} or None,
+        "search": _parsed("--search", search),
         "filter": _filter(chosen),
         **({} if compare else {"index": index, "without": without or None}),
     }
     if file is not None and out is not None:
         given: Any = {name: value for name, value in options.items() if value is not None}
-        asking_all = AskingAll(url or url_of(settings), settings.timeout_s, at_once, given, reader_key(settings))
-        _ask_file(file, out, asking_all, retry_errors=retry_errors)
+        asking_all = AskingAll(url or url_of(settings), settings.timeout_s, at_once, given, revealed(settings.api_key))
+        _ask_file(file, out, asking_all)
         return
 
     def ask_it(service: Answering) -> Answer | Comparison | None:
@@ -177,31 +173,32 @@ def ask(
         show_answer(answer, output())
 
 
-def _ask_file(file: Path, out: Path, asking: AskingAll, *, retry_errors: bool) -> None:
+def _ask_file(file: Path, out: Path, asking: AskingAll) -> None:
     """Ends with status 1 where a question has an error."""
     questions = QuestionFile.read(file)
     with AnswerFile(out, asking.options) as answers:
         answers.check(questions)
-        if retry_errors:
-            answers.drop_errors()
+        answers.drop_errors()
         asking.ask(questions, answers)
     say(summary(answers))
     if answers.failed:
         raise typer.Exit(1)
 
 
+def _parsed(setting: str, text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SettingInvalid(setting=setting, reason=f"is not JSON: {error}") from error
+
+
 def _filter(text: str | None) -> Any:
     """The field `filter` of the body."""
-    if text is None:
-        return None
+    found = _parsed("--filter", text)
     try:
-        found = json.loads(text)
-        parse_filter(found)
-    except (ValueError, RecursionError) as error:
-        raise SettingInvalid(setting="--filter", reason=f"is not JSON: {error}") from error
+        return None if found is None else parse_filter(found) and found
     except FilterInvalid as error:
         raise SettingInvalid(setting="--filter", reason=str(error)) from error
-    return found
 
 
 def _abstaining(value: str | None) -> AbstainAbove | str | None:

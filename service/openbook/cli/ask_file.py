@@ -123,6 +123,8 @@ class AnswerFile:
 
     def drop_errors(self) -> None:
         """Forget the errors, so that their questions are asked again."""
+        if not self.failed:
+            return
         aside = self._path.with_name(f".{self._path.name}-retry")
         descriptor = open_regular(aside, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC)
         try:
@@ -239,4 +241,4 @@ def summary(answers: AnswerFile) -> str:
     if not failed:
         return said
     codes = ", ".join(f"{code}: {count:,}" for code, count in failed.most_common())
-    return f"{said}; errors: {codes}. --retry-errors asks these again."
+    return f"{said}; errors: {codes}. The same command asks these again."

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Protocol, Self, TypeVar, Unpack
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 
 from openbook.errors import InvalidRequest, SettingInvalid
 from openbook.settings import Settings
@@ -41,14 +41,13 @@ def running_service(
         return Openbook(url, token=token, actor=actor, timeout_s=timeout_s, retries=0)
 
 
-def reader_key(settings: Settings) -> str | None:
-    """What a command that only asks sends as its token."""
-    return None if settings.api_key is None else settings.api_key.get_secret_value()
+def revealed(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
 
 
 def reading_service(url: str, settings: Settings) -> Openbook:
     """As running_service, for a command that only asks."""
-    key = reader_key(settings)
+    key = revealed(settings.api_key)
     return running_service(url, timeout_s=settings.timeout_s, token=key, token_setting="OPENBOOK_API_KEY")
 
 

@@ -86,7 +86,7 @@ def heat_map(question: str, answer: Mapping[str, Any]) -> str:
     top = MARGIN + 4 * LINE + GROUP_GAP
     bottom = top + len(passages) * (CELL_HEIGHT + CELL_GAP) + GROUP_GAP
     said = shortened(
-        answer["answer"] or ("(no answer)" if answer.get("abstained") else "(an empty answer)"), LONGEST_QUESTION
+        answer["answer"] or ("(no answer)" if answer["abstained"] else "(an empty answer)"), LONGEST_QUESTION
     )
     below = f"{dated(answer['index'])}, {answer['checkpoint']}"
     lines = [

@@ -1,5 +1,6 @@
 """openbook index build, and what every command that makes a version shares"""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,7 +11,6 @@ from openbook.cli.options import argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.errors import BuildDiffers, SettingInvalid
 from openbook.extensions import ENGINES, extensions
-from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building.estimating import BuildEstimate
 from openbook.indexing.building.progress import BuildReport
 from openbook.indexing.building.work_folder import work_place
@@ -63,7 +63,7 @@ class IndexNumbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt(IndexNumbers):
+class Attempt:
     """Options of every command that makes a version and can be stopped."""
 
     restart: bool = option(False, "Discard the unfinished build of this version.")
@@ -74,11 +74,11 @@ class Attempt(IndexNumbers):
         if not work_place(store.folder, version).exists():
             check_free(store, version, replace=self.force or replace)
 
-    def options(self, index: str) -> "BuildOptions":
-        """What these say of a build, of an index of this type."""
+    def options(self, index: str, numbers: Mapping[str, int | None] | None = None) -> "BuildOptions":
+        """What these say of a build, of an index of this type and with these numbers."""
         from openbook.indexing.index_builder import BuildOptions
 
-        return BuildOptions(index=index, numbers=self.numbers, replace=self.force, restart=self.restart)
+        return BuildOptions(index=index, numbers=numbers or {}, replace=self.force, restart=self.restart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +98,12 @@ class NewVersion(Attempt):
 def build(
     settings: Annotated[Settings, "indexes", "device"],
     made: NewVersion,
+    of_index: IndexNumbers,
     embedding: Embedding,
     source: str = argument(
         "SOURCE",
-        "wiki-2016 or wiki-2018, the demo's two; wiki-vital, real summaries; or a file or folder: a Wikipedia "
-        "dump (.xml, .xml.bz2), DPR's psgs_w100.tsv, .jsonl with id, title and text, a folder of .txt, .md, .html "
-        "and .pdf.",
+        "wiki-2016 or wiki-2018, the demo's two; or a file or folder: a Wikipedia dump (.xml, .xml.bz2), DPR's "
+        "psgs_w100.tsv, .jsonl with id, title and text, a folder of .txt, .md, .html and .pdf.",
     ),
     name: str | None = option(None, "Name of the version; wiki-2016 and its like bring their own."),
     engine: Literal["local", "ray"] = option(
@@ -112,8 +112,7 @@ def build(
     ray_address: str | None = option(None, "Address of the cluster; without it, one is started here."),
     bm25: bool | None = option(
         None,
-        "Add BM25 for the hybrid retriever. Default: up to a million passages. openbook index bm25 adds it "
-        "later, with other parameters.",
+        "Add BM25 for the hybrid retriever. Default: up to a million passages. openbook index bm25 adds it later.",
         "--bm25/--no-bm25",
     ),
     split: Literal["words", "sentences"] | None = option(
@@ -160,7 +159,7 @@ def build(
         n_workers=n_workers(embedding.workers, measured.n_passages if measured else 0, device=loaded.device),
         weights_bytes=loaded.n_bytes,
         bm25=scored,
-        **made.numbers,
+        **of_index.numbers,
     )
     show_estimate(expected)
     if estimate:
@@ -169,12 +168,12 @@ def build(
     if engine != "local":
         on_cluster = extensions(ENGINES)[engine].load()(loaded, ray_address, embedding.workers)
     options = replace(
-        made.options(made.index),
+        made.options(made.index, of_index.numbers),
         workers=embedding.workers,
         stamp=stamp_of(Path(source)) if Path(source).exists() else "",
         size=measured,
         engine=on_cluster,
-        bm25=Bm25Parameters() if scored else None,
+        bm25=scored,
     )
     with ProgressBar(stopped=stopped(version)) as progress:
         try:

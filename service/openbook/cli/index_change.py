@@ -9,7 +9,6 @@ from openbook.cli.consoles import say
 from openbook.cli.options import argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.errors import UnknownIndex
-from openbook.indexing.bm25_build import K1, B, Bm25Parameters
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.indexing.building.work_folder import bases, work_place
 from openbook.settings import Settings
@@ -59,8 +58,6 @@ def delete(
 def bm25(
     settings: Annotated[Settings, "indexes"],
     version: str = argument("VERSION", "The version."),
-    k1: float = option(K1, "Term-frequency saturation."),
-    b: float = option(B, "Length normalisation, 0 to 1."),
 ) -> None:
     """Add BM25 to a version, so that questions may ask for it; it replaces BM25 that is there.
 
@@ -72,7 +69,6 @@ def bm25(
         info = add_bm25(
             folder_of(settings, "openbook index bm25"),
             version,
-            Bm25Parameters(k1, b),
             report=lambda share: progress.update(round(PERCENT * share), PERCENT, "bm25"),
         )
         progress.update(PERCENT, PERCENT, "bm25")

@@ -359,7 +359,6 @@ def follow(
     source: str = argument("DIR", "The whole text: a folder, or a file, as index build reads it."),
     every: str = option("5m", "Time between checks, such as 30s, 5m or 2h."),
     url: str | None = URL,
-    token: str | None = option(None, "The service's admin token. Default: OPENBOOK_ADMIN_TOKEN."),
     actor: str = option(ACTOR, "Who swaps, for the service's history."),
     current: bool = option(False, "Write CURRENT instead of calling a service. Services on the folder follow it."),
     keep: int = option(7, "Number of the newest versions made here to keep.", min=1),
@@ -384,7 +383,7 @@ def follow(
         raise SettingInvalid(setting="--current", reason="asks no service, and --url names one; leave one of them out")
     serving: Serving = CurrentLine(store)
     if not current:
-        administration = Administration(url=url, token=token)
+        administration = Administration(url=url)
         # what no request can carry is said now, and not tried again for ever
         administration.service(settings, actor).close()
         serving = RunningService(settings, administration, actor)

@@ -32,16 +32,14 @@ PASSAGES_CLOSEST = 3
 def show_answer(answer: Body, console: Console) -> None:
     """Print the body of POST /answer; of a withheld answer only how sure that is, and where to read on."""
     _print_said(answer, console)
-    # an earlier Openbook does not abstain
-    if answer.get("abstained"):
+    if answer["abstained"]:
         console.print("\nThe closest passages:\n", style="dim")
         for passage in answer["passages"][:PASSAGES_CLOSEST]:
             numbers = f"prior {passage['prior']:.0%}, id {printable(passage['passage_id'])}"
             _print_passage({**passage, "answer_spans": ()}, numbers, console)
     else:
         _print_given(answer, console)
-    # an earlier Openbook sends none
-    if answer.get("attribution"):
+    if answer["attribution"]:
         console.print(printable(answer["attribution"]), style="dim", markup=False)
     console.print(_footer(answer), style="dim", markup=False)
 
@@ -58,19 +56,16 @@ def show_turn(answer: Body, console: Console) -> None:
 
 
 def _print_said(answer: Body, console: Console) -> None:
-    # an earlier Openbook completes no question
-    if understood := answer.get("understood_as"):
+    if understood := answer["understood_as"]:
         console.print(f"understood as: {printable(understood)}", style="dim", markup=False)
     console.print(_answered(answer))
-    # an earlier Openbook audits nothing
-    for one in (answer.get("audit") or {}).get("sentences", ()):
+    for one in answer["audit"]["sentences"] if answer["audit"] else ():
         if one["supported"] is False:
             console.print(f"not from the passages: {printable(one['text'])}", style="yellow", markup=False)
 
 
 def _print_evidence(answer: Body, console: Console) -> None:
-    # an earlier Openbook sends none
-    for one in answer.get("evidence", ()):
+    for one in answer["evidence"]:
         passage = answer["passages"][one["rank"] - 1]
         console.print()
         console.print(Padding.indent(Text(_printable_lines(one["text"])), 4))
@@ -132,7 +127,7 @@ def _read(answer: Body, console: Console) -> list[Text]:
         if source := source_of(passage):
             lines.append(Text(source, style="dim"))
         lines += [marked(passage, console), Text()]
-    if answer.get("attribution"):
+    if answer["attribution"]:
         lines += [Text(printable(answer["attribution"]), style="dim"), Text()]
     return lines
 
@@ -183,7 +178,7 @@ def columns_that_fit(posteriors: Sequence[Sequence[float]], *, room: int) -> lis
 
 
 def _answered(answer: Body) -> Text:
-    if not answer.get("abstained"):
+    if not answer["abstained"]:
         return _said(answer["answer"], answer["log_prob"])
     return Text.assemble(("I do not know", "bold"), (f"   p(no answer) = {answer['no_answer']:.3f}", "dim"))
 
@@ -194,8 +189,8 @@ def _said(text: str, log_prob: float | None = None, style: str = "bold green") -
 
 
 def source_of(passage: Body) -> str:
-    """Where it is from: section, date and address, as far as they are known. An earlier Openbook sends none."""
-    return "   ".join(printable(passage[name]) for name in ("section", "published", "url") if passage.get(name))
+    """Where it is from: section, date and address, as far as they are known."""
+    return "   ".join(printable(passage[name]) for name in ("section", "published", "url") if passage[name])
 
 
 def _titled(passage: Body, numbers: str) -> Text:
@@ -229,7 +224,5 @@ def _share(share: float, *, ascii_only: bool) -> Text:
 def _footer(answer: Body) -> str:
     index = answer["index"]
     seconds = ", ".join(f"{stage} {answer['seconds'][stage] * 1000:.0f} ms" for stage in STAGES)
-    # an earlier Openbook names no retriever, and was dense
-    named = answer.get("retriever", "dense")
-    retriever = "" if named == "dense" else f", retriever {named}"
+    retriever = "" if answer["retriever"] == "dense" else f", retriever {answer['retriever']}"
     return printable(f"{dated(index)}, generation {index['generation']}, {answer['checkpoint']}{retriever}: {seconds}")

@@ -10,7 +10,7 @@ import typer
 from pydantic import SecretStr
 
 from openbook import __version__
-from openbook.cli.client import as_settings, quieten_libraries, url_of, without_collecting
+from openbook.cli.client import as_settings, quieten_libraries, revealed, url_of, without_collecting
 from openbook.cli.consoles import output, say
 from openbook.cli.options import environment_name, option, with_options
 from openbook.entities import IndexInfo
@@ -30,15 +30,14 @@ DEMO_QUESTION = "Who is the President of Peru?"
 OWN_QUESTION = "What does my text say?"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
-# A secret does not belong on a command line, where every process of the machine can read it.
-AllSettings = Annotated[
-    Settings, *(name for name, field in settings_class().model_fields.items() if field.annotation != SecretStr | None)
-]
-
 
 @with_options
 def serve(
-    settings: AllSettings,
+    # a secret does not belong on a command line, where every process of the machine can read it
+    settings: Annotated[
+        Settings,
+        *(name for name, field in settings_class().model_fields.items() if field.annotation != SecretStr | None),
+    ],
     demo: bool = option(False, f"Allow swaps with the public token '{DEMO_TOKEN}', from this machine only."),
 ) -> None:
     """Serve questions over HTTP until told to end.
@@ -49,10 +48,11 @@ def serve(
 
 
 @with_options
-def demo(settings: AllSettings) -> None:
+def demo(settings: Annotated[Settings, "checkpoint", "indexes", "host", "port"]) -> None:
     """Serve the demo: openbook-mini over a small encyclopedia of 2016, with that of 2018 ready to be swapped in.
 
-    Copies the two versions from the package openbook-mini to --indexes if they are missing, then is serve --demo.
+    Copies the two versions from the package openbook-mini to --indexes if they are missing, then is serve --demo. The
+    environment sets what has no option here.
     """
     provide(folder_of(settings, "openbook demo"))
     serve_settings(_with_demo_token(settings))
@@ -101,12 +101,8 @@ def serve_settings(settings: Settings) -> None:
     raise typer.Exit(server.serve(settings))
 
 
-def _token(settings: Settings) -> str:
-    return "" if settings.admin_token is None else settings.admin_token.get_secret_value()
-
-
 def _with_demo_token(settings: Settings) -> Settings:
-    if _token(settings):
+    if revealed(settings.admin_token):
         return settings
     if settings.host not in LOOPBACK:
         raise SettingInvalid(
@@ -118,7 +114,7 @@ def _with_demo_token(settings: Settings) -> Settings:
 
 def _check_admin_token(settings: Settings) -> None:
     """Find out now, not at the first swap, that no client can send the token."""
-    token, name = _token(settings), environment_name("admin_token")
+    token, name = revealed(settings.admin_token) or "", environment_name("admin_token")
     with as_settings(token=name):
         check_token(token)
     if not token.isascii():
@@ -147,7 +143,7 @@ def welcome(settings: Settings, version: str, others: list[str], reads: str = ""
     """What is printed at the start: what is read, where it listens, and calls to try."""
     if settings.port == 0:
         return f"Openbook {__version__} reads {reads or version} with {settings.checkpoint}; the log names its port.\n"
-    url, token = url_of(settings), _token(settings)
+    url, token = url_of(settings), revealed(settings.admin_token)
     question = DEMO_QUESTION if version in DEMO_VERSIONS else OWN_QUESTION
     lines = [
         f"Openbook {__version__} reads {reads or version} with {settings.checkpoint}; Ctrl-C ends it.",

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from rich.console import Console
 from rich.text import Text
 
-from openbook.cli.client import reading_service, running_service, url_of
+from openbook.cli.client import reading_service, revealed, running_service, url_of
 from openbook.cli.consoles import megabytes, output, print_json, printable, say, table
 from openbook.cli.options import URL, argument, environment_name, option, with_options
 from openbook.cli.progress import StageBars
@@ -39,19 +39,17 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Administration(Target):
-    """What an admin is asked for."""
-
-    token: str | None = option(
-        None, f"The service's admin token; without it, that of {environment_name('admin_token')}."
-    )
+    """A service that is asked with the admin token, which only the environment gives."""
 
     def service(self, settings: Settings, actor: str | None = None) -> Openbook:
         """Raises SettingInvalid for a token or a name that no header can carry, before anything is sent."""
-        token, setting = self.token, "--token"
-        if token is None and settings.admin_token is not None:
-            token, setting = settings.admin_token.get_secret_value(), environment_name("admin_token")
-        url = self.url or url_of(settings)
-        return running_service(url, timeout_s=settings.timeout_s, token=token, actor=actor, token_setting=setting)
+        return running_service(
+            self.url or url_of(settings),
+            timeout_s=settings.timeout_s,
+            token=revealed(settings.admin_token),
+            actor=actor,
+            token_setting=environment_name("admin_token"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +180,7 @@ def status(settings: Settings, options: Target) -> None:
     with options.service(settings) as service:
         # during a swap with policy resource nothing is live, which the rest shows
         with suppress(NotReady):
-            following = service.ready().body().get("following")
+            following = service.ready().body()["following"]
         content = {"index": service.index().body(), "swap": service.progress().body(), "following": following}
     if options.as_json:
         print_json(content)

@@ -2,7 +2,6 @@
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from math import log
 from pathlib import Path
 
@@ -10,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openbook.entities import Bm25Info, Passage
-from openbook.errors import SettingInvalid
 from openbook.indexing.array_writing import save_array
 from openbook.storage.bm25_analysis import Analyser
 from openbook.storage.bm25_index import Postings
-from openbook.storage.manifest import BM25_MOST_K1, BM25_OFFSETS, BM25_ROWS, BM25_SCORES, BM25_TERMS
+from openbook.storage.manifest import BM25_OFFSETS, BM25_ROWS, BM25_SCORES, BM25_TERMS
 from openbook.storage.vectors import slices
 
 # Anserini's defaults, which it found best for passages of this length.
@@ -32,22 +30,6 @@ WORD_BYTES, PAIR_BYTES, SORTED_BYTES = 4, 8, 36
 TERMS_FACTOR, TERMS_POWER, TERM_BYTES = 13, 0.6, 22
 
 
-@dataclass(frozen=True, slots=True)
-class Bm25Parameters:
-    """The parameters of a version's BM25. Raises SettingInvalid for numbers out of range."""
-
-    k1: float = K1
-    b: float = B
-
-    def __post_init__(self) -> None:
-        for name, value, most in (("k1", self.k1, BM25_MOST_K1), ("b", self.b, 1)):
-            if not 0 <= value <= most:
-                raise SettingInvalid(setting=name, reason=f"is at least 0 and at most {most}, not {value}")
-
-
-ANSERINIS = Bm25Parameters()
-
-
 def in_order(take: Callable[[Sequence[int]], tuple[Passage, ...]], n_passages: int) -> Iterator[Passage]:
     """The passages of rows 0 to N - 1 from `take`; no more than a few are in memory at once."""
     for part in slices(n_passages, BATCH_ROWS):
@@ -58,7 +40,6 @@ def write_bm25(
     folder: Path,
     passages: Iterable[Passage],
     n_passages: int,
-    parameters: Bm25Parameters = ANSERINIS,
     *,
     report: Callable[[float], None] | None = None,
 ) -> Bm25Info:
@@ -81,7 +62,7 @@ def write_bm25(
     place = np.zeros(len(words), dtype=np.int32)  # (V,)
     place[[words[name] for name in names]] = np.arange(len(names))
     numbers = place[np.frombuffer(terms, dtype=np.int32)]  # (W,)
-    postings = _score(names, numbers, np.frombuffer(lengths, dtype=np.int64), parameters)
+    postings = _score(names, numbers, np.frombuffer(lengths, dtype=np.int64))
     for name, content in (
         (BM25_TERMS, postings.letters),
         (BM25_OFFSETS, postings.offsets),
@@ -89,7 +70,7 @@ def write_bm25(
         (BM25_SCORES, postings.scores),
     ):
         save_array(folder / name, content)
-    return Bm25Info(k1=parameters.k1, b=parameters.b, analyser="english", n_terms=len(names))
+    return Bm25Info(k1=K1, b=B, analyser="english", n_terms=len(names))
 
 
 def estimated_bytes(text_bytes: int) -> tuple[int, int]:
@@ -99,9 +80,7 @@ def estimated_bytes(text_bytes: int) -> tuple[int, int]:
     return round(on_disk), round(WORD_BYTES * n_words + SORTED_BYTES * n_pairs)
 
 
-def _score(
-    names: list[str], terms: NDArray[np.int32], lengths: NDArray[np.int64], parameters: Bm25Parameters
-) -> Postings:
+def _score(names: list[str], terms: NDArray[np.int32], lengths: NDArray[np.int64]) -> Postings:
     """Lucene's BM25 of the words (W,) of passages of these lengths (N,), to the bit as bm25s makes it of lists."""
     letters = [name.encode() for name in names]
     offsets = np.zeros((len(names) + 1, 2), dtype=np.int64)  # (V + 1, 2)
@@ -122,9 +101,8 @@ def _score(
     df = np.bincount(keys, minlength=len(names))  # (V,)
     np.cumsum(df, out=offsets[1:, 1])
     idf = np.array([log(1 + (len(lengths) - n + 0.5) / (n + 0.5)) for n in df.tolist()], dtype=np.float32)  # (V,)
-    k1, b = parameters.k1, parameters.b
     mean = lengths.mean() if len(terms) else 1.0
-    weights = k1 * ((1 - b) + b * lengths / mean)  # (N,)
+    weights = K1 * ((1 - B) + B * lengths / mean)  # (N,)
     scores = np.empty(len(rows), dtype=np.float32)  # (P,)
     for part in slices(len(rows), BLOCK_PAIRS):
         scores[part] = idf[keys[part]] * (counts[part] / (weights[rows[part]] + counts[part]))

@@ -6,19 +6,13 @@ from dataclasses import replace
 
 from openbook.entities import IndexInfo
 from openbook.errors import IndexCorrupt
-from openbook.indexing.bm25_build import ANSERINIS, Bm25Parameters, in_order, write_bm25
+from openbook.indexing.bm25_build import in_order, write_bm25
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import BM25_FILES, MANIFEST, PASSAGES_FILE
 from openbook.storage.placing import check_sum, describe, link_files, making, put_in_place
 
 
-def add_bm25(
-    store: IndexStore,
-    version: str,
-    parameters: Bm25Parameters = ANSERINIS,
-    *,
-    report: Callable[[float], None] | None = None,
-) -> IndexInfo:
+def add_bm25(store: IndexStore, version: str, *, report: Callable[[float], None] | None = None) -> IndexInfo:
     """Publish `version` again with BM25 scores of its passages; they replace those that it has. Returns the manifest.
 
     The other files stay the same: each gets a second name, or a copy where the file system has no second names. A
@@ -32,7 +26,7 @@ def add_bm25(
         # all its text is read now, so this finds damage before it reaches the scores
         check_sum(place / PASSAGES_FILE, info)
         passages = in_order(snapshot.passages, len(snapshot))
-        bm25 = write_bm25(place, passages, len(snapshot), parameters, report=report)
+        bm25 = write_bm25(place, passages, len(snapshot), report=report)
         info = replace(info, bm25=bm25, files=kept | describe(place, BM25_FILES))
         with store.lock:
             if store.check(version) != snapshot.identity:

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 
 from openbook.entities import IndexInfo, Lineage
 from openbook.errors import IndexExists, SourceInvalid
-from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building import embedding, reading
 from openbook.indexing.building.embedding import Engine, NamedEncoder
 from openbook.indexing.building.estimating import SourceSize, check_disk, machine_memory
@@ -62,7 +61,7 @@ class BuildOptions:
     stamp: str = ""
     size: SourceSize | None = None
     engine: Engine | None = None
-    bm25: Bm25Parameters | None = None
+    bm25: bool = False
     adopted: Adoptable | None = None
     reason: str = ""
     lineage: Lineage | None = None
@@ -225,7 +224,7 @@ class _Build:
             n_passages=size.n_passages,
             dimension=self.encoder.dimension,
             text_bytes=size.text_bytes,
-            bm25=self.options.bm25 is not None,
+            bm25=self.options.bm25,
         )
         check_disk(self.version, self.store.folder, sizes.building_bytes, self.work.n_bytes())
 

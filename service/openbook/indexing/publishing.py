@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from openbook.entities import Bm25Info, IndexInfo, Lineage, Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.array_writing import save_array, write_vectors
-from openbook.indexing.bm25_build import Bm25Parameters, in_order, write_bm25
+from openbook.indexing.bm25_build import in_order, write_bm25
 from openbook.indexing.building.progress import Report, Silence
 from openbook.indexing.faiss_adopting import adopt
 from openbook.indexing.faiss_building import Begun, build_index, forget, write_index
@@ -49,7 +49,7 @@ class VersionContents:
     source: str = ""
     licence: str = ""
     attribution: str = ""
-    bm25: Bm25Parameters | None = None
+    bm25: bool = False
     lineage: Lineage | None = None
     adopted: Path | None = None
     begun: Begun | None = None
@@ -90,7 +90,7 @@ def publish(
         if spec.lossy:
             write_vectors(place / VECTORS_FILE, vectors, version, lambda done: told(done, len(vectors), "vectors"))
         reason = _write_index(place, version, contents, work, told, n_threads)
-        scored = None if contents.bm25 is None else _write_bm25(place, version, fields, contents.bm25, told)
+        scored = _write_bm25(place, version, fields, told) if contents.bm25 else None
         info = IndexInfo(
             version=version,
             n_passages=len(vectors),
@@ -164,19 +164,8 @@ def _write_index(
     return reason
 
 
-def _write_bm25(
-    place: Path,
-    version: str,
-    fields: PassageFields,
-    parameters: Bm25Parameters,
-    report: Report,
-) -> Bm25Info:
+def _write_bm25(place: Path, version: str, fields: PassageFields, report: Report) -> Bm25Info:
     with closing(PassageFile.open(place / PASSAGES_FILE, version=version, fields=fields)) as passages:
         total = len(passages)
-        return write_bm25(
-            place,
-            in_order(passages.take, total),
-            total,
-            parameters,
-            report=lambda share: report(round(share * total), total, "bm25"),
-        )
+        taken = in_order(passages.take, total)
+        return write_bm25(place, taken, total, report=lambda share: report(round(share * total), total, "bm25"))

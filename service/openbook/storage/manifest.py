@@ -35,7 +35,6 @@ BM25_TERMS = "bm25.terms.npy"
 BM25_OFFSETS = "bm25.offsets.npy"
 BM25_ROWS = "bm25.rows.npy"
 BM25_SCORES = "bm25.scores.npy"
-BM25_MOST_K1 = 1000
 BM25_FILES = (BM25_TERMS, BM25_OFFSETS, BM25_ROWS, BM25_SCORES)
 DATA_FILES = (INDEX_FILE, MASKED_FILE, PASSAGES_FILE, VECTORS_FILE, *BM25_FILES)
 # Of indexes in files; other types are names of plug-ins, which open collections.

@@ -38,13 +38,11 @@ def test_options_reach_the_service_and_json_is_its_response(run: Run, service: s
     ("option", "value", "said"),
     [
         ("--n-docs", 13, "n_docs: 13 passages were asked for"),
-        ("--ef-search", 3, "search.efSearch: the index 'tiny-2016' of type flat has no such parameter"),
-        ("--nprobe", 3, "search.nprobe: the index 'tiny-2016' of type flat has no such parameter"),
-        ("--candidates", 3, "search.candidates: the index 'tiny-2016' of type flat has no such parameter"),
+        ("--search", '{"nprobe": 3}', "search.nprobe: the index 'tiny-2016' of type flat has no such parameter"),
     ],
 )
 def test_what_the_service_refuses_keeps_its_own_code(
-    run: Run, service: str, option: str, value: int, said: str
+    run: Run, service: str, option: str, value: object, said: str
 ) -> None:
     ended = run("ask", QUESTION, "--url", service, option, value)
     assert (ended.code, ended.out) == (1, "")

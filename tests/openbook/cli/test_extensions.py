@@ -35,7 +35,7 @@ def test_without_the_lab_help_does_not_list_its_commands(alone: None, run: Run) 
 
 def test_the_lab_brings_commands_and_the_checkpoint_the_sources_of_the_demo(run: Run) -> None:
     assert "average" in run("checkpoint", "--help").out
-    assert named_sources() == ("wiki-2016", "wiki-2018", "wiki-vital")
+    assert named_sources() == ("wiki-2016", "wiki-2018")
 
 
 def test_a_checkpoint_whose_package_is_not_installed_says_what_to_install(alone: None, run: Run) -> None:

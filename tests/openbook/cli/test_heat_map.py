@@ -16,6 +16,7 @@ def answered(**changes: Any) -> dict[str, Any]:
     """The body of an answer of two tokens from two passages."""
     return {
         "answer": "Lima",
+        "abstained": False,
         "log_prob": -0.25,
         "model": "token",
         "posterior_kind": "per_token",

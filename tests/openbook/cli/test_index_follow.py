@@ -218,7 +218,8 @@ def test_the_service_is_swapped_and_its_history_names_the_watcher(
     expected = dataclasses.replace(encoder, source=dataclasses.replace(encoder.source, fingerprint=ENCODER))
     monkeypatch.setattr(PassageEncoder, "load", lambda *_, **__: expected)
     build_index(IndexStore(indexes_folder), "notes", open_source(str(notes)), expected)
-    admin = ("--url", service, "--token", TOKEN)
+    monkeypatch.setenv("OPENBOOK_ADMIN_TOKEN", TOKEN)
+    admin = ("--url", service)
     assert run("index", "swap", "notes", *admin).code == 0
     (notes / "four.txt").write_text("the text of number four")
     looked = run("index", "follow", notes, "--once", *admin, "--indexes", indexes_folder)

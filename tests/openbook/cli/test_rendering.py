@@ -7,6 +7,11 @@ from openbook.cli.rendering import columns_that_fit, show_answer, show_compariso
 
 ANSWER = {
     "answer": "Martín Vizcarra",
+    "abstained": False,
+    "understood_as": None,
+    "retriever": "dense",
+    "attribution": "",
+    "audit": None,
     "log_prob": -0.42,
     "answers": [{"text": "Martín Vizcarra", "log_prob": -0.42}, {"text": "", "log_prob": -3.0}],
     "model": "token",
@@ -22,6 +27,7 @@ ANSWER = {
             "passage_id": f"peru-{rank}",
             "title": "President of Peru [office]",
             "text": text,
+            **dict.fromkeys(("url", "section", "published")),
             "doc_score": 18.1,
             "prior": 0.5,
             "posterior": 0.5,

@@ -51,9 +51,12 @@ def test_swap_makes_a_version_live_and_current(run: Run, service: str, token: No
     assert back.json["generation"] == 2
 
 
-def test_swap_without_the_right_token_changes_nothing(run: Run, service: str, indexes_folder: Path) -> None:
+def test_swap_without_the_right_token_changes_nothing(
+    run: Run, service: str, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     missing = run("index", "swap", "tiny-2018", "--url", service)
-    wrong = run("index", "swap", "tiny-2018", "--url", service, "--token", "guess")
+    monkeypatch.setenv("OPENBOOK_ADMIN_TOKEN", "guess")
+    wrong = run("index", "swap", "tiny-2018", "--url", service)
     assert (missing.code, wrong.code) == (1, 1)
     assert missing.err.startswith("error [unauthorized]: ")
     assert "wrong" in wrong.err
@@ -61,10 +64,13 @@ def test_swap_without_the_right_token_changes_nothing(run: Run, service: str, in
 
 
 @pytest.mark.parametrize("command", [("swap", "tiny-2018"), ("rollback",), ("load", "tiny-2018"), ("history",)])
-def test_a_token_that_no_header_carries_is_wrong_use_and_not_repeated(run: Run, command: tuple[str, ...]) -> None:
-    ended = run("index", *command, "--url", "http://127.0.0.1:9", "--token", "open\nsesame")
+def test_a_token_that_no_header_carries_is_wrong_use_and_not_repeated(
+    run: Run, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENBOOK_ADMIN_TOKEN", "open\nsesame")
+    ended = run("index", *command, "--url", "http://127.0.0.1:9")
     reason = "holds a control character, which no HTTP header can carry"
-    assert (ended.code, ended.err) == (2, f"error [setting_invalid]: --token: {reason}\n")
+    assert (ended.code, ended.err) == (2, f"error [setting_invalid]: OPENBOOK_ADMIN_TOKEN: {reason}\n")
 
 
 def test_a_name_that_cannot_be_printed_is_wrong_use(run: Run) -> None:

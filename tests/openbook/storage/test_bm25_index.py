@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from openbook.entities import Bm25Info, Passage
-from openbook.errors import IndexCorrupt, IndexNotResident, SettingInvalid
+from openbook.errors import IndexCorrupt, IndexNotResident
 from openbook.indexing import bm25_build
-from openbook.indexing.bm25_build import Bm25Parameters, write_bm25
+from openbook.indexing.bm25_build import K1, B, write_bm25
 from openbook.storage.bm25_analysis import Analyser
 from openbook.storage.bm25_index import TYPES, Bm25Index
 from openbook.storage.manifest import BM25_OFFSETS, BM25_ROWS, BM25_SCORES
@@ -26,8 +26,8 @@ PASSAGES = tiny_passages("tiny-2016")
 WORDS = ["river", "peru", "kings", "the", "é", "北", "1,200", "unheard"]
 
 
-def opened(folder: Path, passages: Sequence[Passage] = PASSAGES, **parameters: float) -> Bm25Index:
-    info = write_bm25(folder, passages, len(passages), Bm25Parameters(**parameters))
+def opened(folder: Path, passages: Sequence[Passage] = PASSAGES) -> Bm25Index:
+    info = write_bm25(folder, passages, len(passages))
     return Bm25Index.open(folder, info, n_passages=len(passages), version="tiny")
 
 
@@ -123,15 +123,6 @@ def test_passages_without_a_single_word_can_be_asked(tmp_path: Path) -> None:
     assert index.search(["the president"], 2)[0].tolist() == [[0, 1]]
 
 
-@pytest.mark.parametrize("wrong", [{"k1": -0.1}, {"k1": math.nan}, {"k1": 1e9}, {"b": 1.1}, {"b": -0.1}])
-def test_parameters_that_no_bm25_has_are_refused_before_anything_is_written(
-    tmp_path: Path, wrong: dict[str, float]
-) -> None:
-    with pytest.raises(SettingInvalid, match=next(iter(wrong))):
-        write_bm25(tmp_path, PASSAGES, len(PASSAGES), Bm25Parameters(**wrong))
-    assert not list(tmp_path.iterdir())
-
-
 def test_progress_ends_at_the_whole(tmp_path: Path) -> None:
     told: list[float] = []
     many = [Passage(str(row), "", "peru") for row in range(8192)]
@@ -147,10 +138,10 @@ def test_the_postings_are_those_that_bm25s_makes(tmp_path: Path, monkeypatch: py
         Passage(str(row), f"t{row % 7}", " ".join(f"w{word}" for word in chosen.zipf(1.3, row % 40) % 50))
         for row in range(200)
     ]
-    info = write_bm25(tmp_path, passages, len(passages), Bm25Parameters(1.2, 0.75))
+    info = write_bm25(tmp_path, passages, len(passages))
     words = [Analyser().words(f"{passage.title}\n{passage.text}") for passage in passages]
     numbers = {word: number for number, word in enumerate(sorted({word for found in words for word in found}))}
-    expected = bm25s.BM25(k1=1.2, b=0.75, method="lucene", backend="numpy").build_index_from_ids(
+    expected = bm25s.BM25(k1=K1, b=B, method="lucene", backend="numpy").build_index_from_ids(
         list(range(len(numbers))), [[numbers[word] for word in found] for found in words], show_progress=False
     )
     assert info.n_terms == len(numbers)

@@ -8,7 +8,6 @@ from openbook.indexing.sources.folder import FolderSource
 from openbook.indexing.sources.lines import JsonLinesSource, PassageTableSource
 from openbook.indexing.sources.source import PassageSource, refuse
 from openbook.indexing.sources.url_template import UrlTemplate
-from openbook.indexing.sources.wiki_vital import WIKI_VITAL, WikiVitalSource
 from openbook.indexing.splitting import Split
 
 FILES = ".jsonl or .tsv (or either .gz)"
@@ -16,7 +15,7 @@ FILES = ".jsonl or .tsv (or either .gz)"
 
 def named_sources() -> tuple[str, ...]:
     """Sources with a name of their own, which is also the name of the version built from them."""
-    return (*(name for name in extensions(SOURCES) if not name.startswith(".")), WIKI_VITAL)
+    return tuple(name for name in extensions(SOURCES) if not name.startswith("."))
 
 
 def _endings() -> tuple[str, ...]:
@@ -32,8 +31,8 @@ def open_source(
     split: Split | None = None,
     url_template: str | None = None,
 ) -> PassageSource:
-    """The source that `what` names: one that a package brings (wiki-2016, wiki-2018), wiki-vital, a file (JSON lines,
-    DPR's table, either also with .gz, or one with an ending that a plug-in reads), or a folder of texts.
+    """The source that `what` names: one that a package brings (wiki-2016, wiki-2018), a file (JSON lines, DPR's
+    table, either also with .gz, or one with an ending that a plug-in reads), or a folder of texts.
 
     The manifest of a file or folder gets `snapshot_date` and `licence`, unless the source has its own. `split` is how
     articles are cut, None as their source does by itself; `url_template` makes the address of what has none: see
@@ -42,10 +41,8 @@ def open_source(
     a `split` or a `url_template` that the source has no use for.
     """
     extension = None if what.startswith(".") else extensions(SOURCES).get(what)
-    if extension is not None or what == WIKI_VITAL:
+    if extension is not None:
         refuse(what, split=split, url_template=url_template)
-        if extension is None:
-            return WikiVitalSource(snapshot_date=snapshot_date)
         opened: PassageSource = extension.load()(what)
         return opened
     path = Path(what)
@@ -56,8 +53,8 @@ def open_source(
     ending = max((one for one in _endings() if path.name.endswith(one)), key=len, default=None)
     if ending is None and suffix not in (".jsonl", ".tsv"):
         kinds = " or ".join([FILES, *_endings()])
-        reason = f"neither one of {', '.join(named_sources())} nor a file {kinds} nor a folder"
-        raise SourceInvalid(source=what, reason=reason)
+        known = ", ".join([*named_sources(), f"a file {kinds}", "a folder"])
+        raise SourceInvalid(source=what, reason=f"is none of {known}")
     if not path.is_file():
         raise SourceInvalid(source=what, reason="there is no such file")
     if ending is not None:

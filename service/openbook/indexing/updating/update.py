@@ -7,7 +7,6 @@ from typing import Any
 
 from openbook.entities import IndexInfo, Lineage
 from openbook.errors import IndexCorrupt, IndexIncompatible, SettingInvalid
-from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building.estimating import SourceSize
 from openbook.indexing.building.progress import BuildReport, Progress, Silence
 from openbook.indexing.building.work_folder import work_place
@@ -120,12 +119,7 @@ def _begun(base: IndexSnapshot, plan: UpdatePlan, options: BuildOptions) -> tupl
     learned what the base's has, since rotation, centres and codewords fit what is like the text that they came from.
     """
     info = base.info
-    if (
-        not isinstance(base, FaissSnapshot)
-        or options.index
-        or options.numbers.get("ef_construction")
-        or not plan.kept.any()
-    ):
+    if not isinstance(base, FaissSnapshot) or options.index or not plan.kept.any():
         return None, 0
     relinked = int(plan.taken.sum() + (~plan.kept).sum()) + (info.lineage.relinked if info.lineage is not None else 0)
     if relinked > LARGEST_SHARE * plan.n_passages:
@@ -158,18 +152,12 @@ def _as_the_base(base: IndexSnapshot, options: BuildOptions, bm25: bool | None) 
     """The options with the base's index, unless they name one, and with its BM25, unless `bm25` says."""
     info = base.info
     if not options.index and isinstance(base, FaissSnapshot):
-        numbers = _numbers(info.search, base.ef_construction) | {
-            name: value for name, value in options.numbers.items() if value is not None
-        }
-        options = replace(
-            options, index=info.factory, numbers=numbers, reason=f"{info.version}, its base, has this index"
-        )
+        numbers, reason = _numbers(info.search, base.ef_construction), f"{info.version}, its base, has this index"
+        options = replace(options, index=info.factory, numbers=numbers, reason=reason)
     elif not options.index:
         # its vectors lie in a database
         options = replace(options, index="auto")
-    parameters = Bm25Parameters() if info.bm25 is None else Bm25Parameters(info.bm25.k1, info.bm25.b)
-    scored = info.bm25 is not None if bm25 is None else bm25
-    return replace(options, bm25=parameters if scored else None)
+    return replace(options, bm25=info.bm25 is not None if bm25 is None else bm25)
 
 
 def _numbers(search: Mapping[str, int], ef_construction: int | None) -> dict[str, int | None]:

@@ -1,6 +1,6 @@
 """openbook mcp"""
 
-from openbook.cli.client import as_settings, reader_key, url_of
+from openbook.cli.client import as_settings, revealed, url_of
 from openbook.cli.options import URL, option, with_options
 from openbook.errors import SettingInvalid
 from openbook.settings import Settings
@@ -34,7 +34,7 @@ def mcp(
     asked = url or url_of(settings)
     with as_settings(url="--url", allowed_hosts="--allowed-host"):
         check_url(asked)
-        server = mcp_server(lambda: AsyncOpenbook(asked, token=reader_key(settings)), index=index)
+        server = mcp_server(lambda: AsyncOpenbook(asked, token=revealed(settings.api_key)), index=index)
         if http:
             serve_http(server, host=host, port=port, allowed_hosts=allowed_host)
         else:

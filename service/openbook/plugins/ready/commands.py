@@ -6,7 +6,7 @@ from typing import Annotated
 
 from openbook.cli.client import quieten_libraries
 from openbook.cli.consoles import say
-from openbook.cli.index_build import NewVersion, show_report, stopped
+from openbook.cli.index_build import IndexNumbers, NewVersion, show_report, stopped
 from openbook.cli.options import REQUIRED, argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.errors import SettingInvalid
@@ -18,6 +18,7 @@ from openbook.storage.opening import folder_of
 def import_vectors(
     settings: Annotated[Settings, "indexes"],
     made: NewVersion,
+    of_index: IndexNumbers,
     source: str = argument(
         "SOURCE",
         "The passages: psgs_w100.tsv, .jsonl, or whatever index build reads; or a folder of Arrow or Parquet "
@@ -81,7 +82,7 @@ def import_vectors(
         raise SettingInvalid(setting="--vectors", reason="is needed beside passages that bring none")
     if faiss is not None and made.index != "auto":
         raise SettingInvalid(setting="--index", reason="makes an index, and --faiss brings one; leave one of them out")
-    adopted = None if faiss is None else adoptable(faiss, ready.dimension, made.numbers)
+    adopted = None if faiss is None else adoptable(faiss, ready.dimension, of_index.numbers)
     loaded = None
     if Path(encoder).is_dir():
         loaded = PassageEncoder.load(encoder)
@@ -89,7 +90,7 @@ def import_vectors(
     else:
         named = NamedEncoder(encoder, fingerprint, ready.dimension)
     options = replace(
-        made.options(made.index),
+        made.options(made.index, of_index.numbers),
         stamp=" ".join(
             stamp_of(path) for path in (Path(source), *vectors, *([faiss] if faiss else ())) if path.exists()
         ),

@@ -85,7 +85,7 @@ def guard_of_file(settings: Settings) -> guarding.GuardSource | None:
     if not isinstance(settings, GuardSettings) or settings.guard is None:
         return None
     path = settings.guard
-    return guarding.GuardSource(lambda: read_guards(path), settings.guard_share, settings.guard_s)
+    return guarding.GuardSource(lambda: read_guards(path), settings.guard_s)
 
 
 def plain(text: str) -> str:

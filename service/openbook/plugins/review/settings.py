@@ -1,4 +1,4 @@
-"""The guard of a service: its file, and what asking it may cost."""
+"""The guard of a service: its file, and how long asking it may take."""
 
 from pathlib import Path
 
@@ -11,8 +11,5 @@ class GuardSettings(BaseSettings):
 
     guard: Path | None = Field(
         None, description="File of guarded questions, which a version must answer before it becomes live."
-    )
-    guard_share: float = Field(
-        0.5, gt=0, le=1, description="Largest share of its time in which a check of guarded questions computes."
     )
     guard_s: float = Field(600.0, gt=0, description="Seconds that a check of guarded questions may take.")

@@ -84,15 +84,12 @@ def _before(
     if commit is None:
         raise UnknownIndex(version=version, available=store.versions())
 
-    from openbook.indexing.bm25_build import Bm25Parameters
     from openbook.indexing.index_builder import BuildOptions, build_index
     from openbook.indexing.sources import open_source
 
     text = work.folder.parent / "text"
     _extract(folder, commit, text)
-    build_index(
-        work, BEFORE, open_source(str(text)), encoder, BuildOptions(index="auto", bm25=Bm25Parameters()), report=report
-    )
+    build_index(work, BEFORE, open_source(str(text)), encoder, BuildOptions(index="auto", bm25=True), report=report)
     return BEFORE
 
 

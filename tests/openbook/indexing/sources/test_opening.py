@@ -34,7 +34,7 @@ def test_a_file_is_described_by_its_name_and_by_what_the_caller_says(tmp_path: P
 
 @pytest.mark.parametrize("name", ["wiki-2020", "dump.xml.gz", "passages.csv", "x.gz", "", " "])
 def test_a_source_of_no_known_kind_is_refused(name: str) -> None:
-    with pytest.raises(SourceInvalid, match="neither one of wiki-2016, wiki-2018, wiki-vital nor a file"):
+    with pytest.raises(SourceInvalid, match="is none of wiki-2016, wiki-2018, a file"):
         open_source(name)
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from openbook.entities import Passage
 from openbook.errors import IndexExists, IndexIncompatible, SettingInvalid, SourceInvalid
-from openbook.indexing.bm25_build import Bm25Parameters
 from openbook.indexing.building import embedding, reading
 from openbook.indexing.building.embedding import embed_shard
 from openbook.indexing.building.reading import PlainSource
@@ -84,7 +83,7 @@ def rows_of(store: IndexStore, version: str) -> tuple[Passage, ...]:
 def test_an_update_equals_a_build_of_the_same_passages_to_the_byte(
     store: IndexStore, encoder: PassageEncoder, embedded: list[str]
 ) -> None:
-    scored = BuildOptions(bm25=Bm25Parameters(k1=1.2))
+    scored = BuildOptions(bm25=True)
     base = build_index(store, "base", Given(BASE), encoder, scored).info
     del embedded[:]
     made = update(store, encoder, *CHANGES, deleted=["p20"])

@@ -79,7 +79,7 @@ def live(client: TestClient) -> tuple[str, int]:
 def test_a_version_that_breaks_an_answer_is_refused_and_the_history_says_which(
     make_client: MakeClient, broken_guard: Path, indexes_folder: Path, asked: dict[str, object]
 ) -> None:
-    client = make_client(guard=broken_guard, guard_share=1.0, residents=1)
+    client = make_client(guard=broken_guard, residents=1)
     before = answer(client)
     response = swap(client, **asked)
     problem = response.json()
@@ -109,7 +109,7 @@ def test_a_version_that_breaks_an_answer_is_refused_and_the_history_says_which(
 def test_a_version_that_holds_becomes_live_after_its_questions(
     make_client: MakeClient, write_guard: WriteGuard
 ) -> None:
-    client = make_client(guard=write_guard({"question": PERU, "must_not_contain": "¿"}), guard_share=1.0, residents=1)
+    client = make_client(guard=write_guard({"question": PERU, "must_not_contain": "¿"}), residents=1)
     report = swap(client).json()
     assert list(report["seconds"]) == ["verify", "open", "warm", "guard", "flip", "current", "total"]
     assert live(client) == ("tiny-2018", 1)
@@ -118,7 +118,7 @@ def test_a_version_that_holds_becomes_live_after_its_questions(
 
 
 def test_force_swaps_all_the_same_and_the_history_says_forced(make_client: MakeClient, broken_guard: Path) -> None:
-    client = make_client(guard=broken_guard, guard_share=1.0, residents=1)
+    client = make_client(guard=broken_guard, residents=1)
     assert swap(client, force=True).status_code == 200
     assert live(client) == ("tiny-2018", 1)
     newest = history(client)[0]
@@ -136,7 +136,7 @@ def test_no_guard_is_asked_where_the_swap_wants_none_nor_by_a_rollback(
 
 
 def test_a_resident_that_breaks_a_guarded_answer_stays_open(make_client: MakeClient, broken_guard: Path) -> None:
-    client = make_client(guard=broken_guard, guard_share=1.0, residents=2)
+    client = make_client(guard=broken_guard, residents=2)
     assert client.post("/index/load", json={"version": "tiny-2018"}, headers=ADMIN).status_code == 200
     assert swap(client).json()["code"] == "guard_failed"
     assert answer(client, index="tiny-2018")["index"]["version"] == "tiny-2018"
@@ -164,8 +164,8 @@ def test_what_cannot_be_guarded_is_refused_before_anything_is_opened(
 def test_a_check_that_takes_too_long_refuses_the_version_and_closes_it(
     make_client: MakeClient, write_guard: WriteGuard, indexes_folder: Path
 ) -> None:
-    lines = [{"question": f"{PERU} {number}"} for number in range(50)]
-    client = make_client(guard=write_guard(*lines), guard_share=0.001, guard_s=0.3, residents=1)
+    lines = [{"question": f"{PERU} {number}"} for number in range(1000)]
+    client = make_client(guard=write_guard(*lines), guard_s=0.3, residents=1)
     problem = swap(client).json()
     assert (problem["code"], problem["n_broken"]) == ("guard_failed", 0)
     assert "has not ended within 0.3 s" in problem["detail"]
@@ -204,7 +204,7 @@ def test_a_check_for_which_readers_leave_no_time_ends_with_its_own_and_says_so(
 def test_a_file_that_is_no_guard_any_more_is_read_at_the_next_swap(
     make_client: MakeClient, broken_guard: Path, write_guard: WriteGuard
 ) -> None:
-    client = make_client(guard=broken_guard, guard_share=1.0, residents=1)
+    client = make_client(guard=broken_guard, residents=1)
     assert swap(client).status_code == 409
     write_guard({"question": PERU})
     assert swap(client).status_code == 200
@@ -218,7 +218,7 @@ def test_readers_notice_nothing_of_a_guard_and_answers_never_mix_versions(
     On a slow machine the check may begin only once their last questions are answered.
     """
     guard = write_guard(*({"question": f"{PERU} {number}", "must_refuse": number % 2 == 1} for number in range(6)))
-    address = serve(residents=1, guard=guard, guard_share=1.0, workers=1, max_queue=1, max_batch=1)
+    address = serve(residents=1, guard=guard, workers=1, max_queue=1, max_batch=1)
     failed: list[object] = []
     ended = threading.Event()
 
@@ -248,8 +248,8 @@ def test_readers_notice_nothing_of_a_guard_and_answers_never_mix_versions(
 def test_a_replica_follows_no_version_that_breaks_an_answer_unless_it_was_forced(
     serve: Serve, broken_guard: Path, indexes_folder: Path
 ) -> None:
-    address = serve(residents=1, guard=broken_guard, guard_share=1.0, follow_s=0.02)
-    other = serve(residents=1, guard=broken_guard, guard_share=1.0, follow_s=0.02)
+    address = serve(residents=1, guard=broken_guard, follow_s=0.02)
+    other = serve(residents=1, guard=broken_guard, follow_s=0.02)
     store = IndexStore(indexes_folder)
     publish_tiny(store, "tiny-2018", as_version="tiny-2020", snapshot_date="2020-12-20")
     patient = partial(httpx.Client, timeout=PATIENCE_S)
