@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from pydantic import ValidationError
+
 
 class OpenbookError(Exception):
     """The root. `code` is a promise to clients; `data` is what the message, or that of `case`, is made from."""
@@ -25,6 +27,12 @@ class OpenbookError(Exception):
 def code_of(error: BaseException) -> str:
     """The code under which metrics and history record any error; the root's code for an unexpected one."""
     return error.code if isinstance(error, OpenbookError) else OpenbookError.code
+
+
+def first_defect(error: ValidationError) -> str:
+    """Where a record is wrong first, and why: "field: reason". The value stays out: it may be long, or a secret."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, "))))
 
 
 # --- what a caller asked for cannot be done as asked -------------------------------------------------------

@@ -76,7 +76,7 @@ def open_services(
     """Everything that answers, with its index open and warm. Nothing is left open when it raises.
 
     With `at_once`, an index that lies in a store alone is fetched while the service runs, and without it before: then
-    it raises StoreUnreachable and IndexUnreachable too. Raises NoIndexes, UnknownIndex, a child of IndexCorrupt,
+    it raises StoreUnreachable and IndexUnreachable too. Raises NoIndexes, UnknownIndex, IndexCorrupt,
     IndexIncompatible, RetrieverUnavailable or NotCalibrated where the version, the service or the checkpoint lacks the
     retriever of the settings, SettingInvalid for a file of feedback that cannot be written and for replicas that would
     all be without an index at once, and the errors of `load_engine`.

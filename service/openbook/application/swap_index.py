@@ -93,8 +93,8 @@ class SwapIndex:
         With `guard` the version must answer what is guarded; None: where there is a guard. `force` asks, and swaps all
         the same.
 
-        Raises SwapInProgress, which goes to the history, and ShuttingDown at once. The future raises UnknownIndex, a
-        child of IndexCorrupt, IndexIncompatible, IndexTooLarge, DrainTimedOut, NothingToRollBackTo, GuardFailed,
+        Raises SwapInProgress, which goes to the history, and ShuttingDown at once. The future raises UnknownIndex,
+        IndexCorrupt, IndexIncompatible, IndexTooLarge, DrainTimedOut, NothingToRollBackTo, GuardFailed,
         GuardUnavailable or ShuttingDown, and then the index that was live is live.
         """
         try:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from openbook.cli.ask_file import AnswerFile, AskingAll, QuestionFile, summary
+from openbook.cli.ask_file import AnswerFile, AskingAll, QuestionLine, summary
 from openbook.cli.chat import chat
 from openbook.cli.client import Answering, ServiceHere, reading_service, revealed, url_of
 from openbook.cli.consoles import messages, output, print_json, say
@@ -20,6 +20,7 @@ from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverChoic
 from openbook.errors import FilterInvalid, SettingInvalid
 from openbook.settings import Settings
 from openbook.storage.filters import parse_filter
+from openbook.storage.json_lines import read_json_lines
 from openbook.storage.opening import store_of
 from openbook_client import Answer, Comparison, Openbook, Silent, Unreachable
 from openbook_client.calls import AbstainAbove
@@ -175,7 +176,7 @@ def ask(
 
 def _ask_file(file: Path, out: Path, asking: AskingAll) -> None:
     """Ends with status 1 where a question has an error."""
-    questions = QuestionFile.read(file)
+    questions = read_json_lines(file, QuestionLine)
     with AnswerFile(out, asking.options) as answers:
         answers.check(questions)
         answers.drop_errors()

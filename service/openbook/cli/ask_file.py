@@ -13,7 +13,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from openbook.cli.progress import ProgressBar
-from openbook.errors import SettingInvalid, SourceInvalid
+from openbook.errors import SettingInvalid
 from openbook.storage.durable import append_line, open_regular, sync_folder
 from openbook_client import AsyncOpenbook, Refused, Silent
 from openbook_client.calls import AnswerOptions
@@ -49,32 +49,9 @@ class AnswerLine(BaseModel):
     error: Mapping[str, str] | None = None
 
 
+# by their lines in the file
+Questions = Mapping[int, QuestionLine]
 Asked = tuple[int, QuestionLine]
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionFile:
-    """The questions by their lines. An empty line holds none."""
-
-    questions: Mapping[int, QuestionLine]
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Raises SourceInvalid for a line that holds no question, before anything is asked."""
-        found = {}
-        with path.open(encoding="utf-8-sig") as file:
-            try:
-                for number, line in enumerate(file, start=1):
-                    if line.strip():
-                        found[number] = QuestionLine.model_validate_json(line)
-            except UnicodeDecodeError as error:
-                raise SourceInvalid(source=path, reason="is not UTF-8") from error
-            except ValidationError as error:
-                first = error.errors(include_url=False, include_input=False)[0]
-                field = ".".join(str(part) for part in first["loc"])
-                reason = f"{field}: {first['msg']}" if field else first["msg"]
-                raise SourceInvalid(source=f"{path}, line {number}", reason=reason) from error
-        return cls(found)
 
 
 class AnswerFile:
@@ -108,10 +85,10 @@ class AnswerFile:
     ) -> None:
         os.close(self._descriptor)
 
-    def check(self, questions: QuestionFile) -> None:
+    def check(self, questions: Questions) -> None:
         """Raise SettingInvalid where the line that an answer names holds another question."""
         for line, question in self.answered.items():
-            if line not in questions.questions or questions.questions[line].question != question:
+            if line not in questions or questions[line].question != question:
                 raise self._refused(f"holds the answer to another question than line {line} of --file")
 
     def add(self, asked: Asked, response: Mapping[str, Any] | Refused | Silent) -> None:
@@ -186,10 +163,10 @@ class AskingAll:
     options: AnswerOptions
     token: str | None = None
 
-    def ask(self, questions: QuestionFile, answers: AnswerFile) -> None:
+    def ask(self, questions: Questions, answers: AnswerFile) -> None:
         """Ask what has no answer yet, in the order of the file, and show how far it is."""
-        left = [one for one in questions.questions.items() if one[0] not in answers.answered]
-        total = len(questions.questions)
+        left = [one for one in questions.items() if one[0] not in answers.answered]
+        total = len(questions)
         stopped = "Each answer so far is kept; the same command goes on."
         with ProgressBar(stopped=stopped) as bar:
             bar.update(total - len(left), total, ASK)

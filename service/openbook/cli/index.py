@@ -1,6 +1,6 @@
 """openbook index: list, info, verify, and the commands that make and change versions"""
 
-import dataclasses
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from rich.table import Table
@@ -34,7 +34,7 @@ def list_versions(
         except IndexCorrupt as defect:
             defects.append(defect)
     if as_json:
-        print_json({"current": current, "versions": [_as_json(info) for info in readable]})
+        print_json({"current": current, "versions": list(map(asdict, readable))})
     elif readable:
         columns = ("", "version", "date", "type", "encoder", "dimension", "passages", "MB")
         rows = (
@@ -74,7 +74,7 @@ def info(
     as_json: bool = option(False, "Print JSON.", "--json"),
 ) -> None:
     """Show what a version says of itself: its manifest."""
-    manifest = _as_json(store_of(settings).info(version))
+    manifest = asdict(store_of(settings).info(version))
     if as_json:
         print_json(manifest)
         return
@@ -107,15 +107,6 @@ def verify(
             console.print(f"{one}: {defect}", markup=False, style="red", soft_wrap=True)
     if defects:
         raise defects[0]
-
-
-def _as_json(info: IndexInfo) -> dict[str, Any]:
-    content = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
-    content["search"] = dict(info.search)
-    for name in ("bm25", "lineage", "collection"):
-        content[name] = dataclasses.asdict(content[name]) if content[name] is not None else None
-    content["files"] = {name: dataclasses.asdict(file) for name, file in info.files.items()}
-    return content
 
 
 def _plain(value: Any) -> str:

@@ -1,17 +1,15 @@
 """openbook index: update, diff"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from openbook.cli.ask_file import QuestionFile
-from openbook.cli.client import ServiceHere, reading_service
 from openbook.cli.consoles import output, print_json, printable, say
 from openbook.cli.index_build import Attempt, Embedding, load_encoder, show_report, stopped
 from openbook.cli.options import REQUIRED, argument, option, with_options
@@ -107,29 +105,16 @@ def read_ids(path: Path) -> tuple[str, ...]:
 
 @with_options
 def diff(
-    settings: Annotated[Settings, "checkpoint", "indexes", "device", "dtype", "threads"],
+    settings: Annotated[Settings, "indexes"],
     before: str = argument("A", "A version."),
     after: str = argument("B", "Another one."),
     ids: bool = option(False, "Print the id of every passage that differs, one per line."),
-    questions: Path | None = option(
-        None,
-        "Ask both versions every question of this file and print which answers change. Its lines are JSON: "
-        '{"question": "..."}.',
-        metavar="FILE.jsonl",
-    ),
-    url: str | None = option(
-        None,
-        "Ask --questions of this service, which must have both versions open. Without it, load --checkpoint "
-        "into this process.",
-    ),
     as_json: bool = option(False, "Print JSON, with the ids.", "--json"),
 ) -> None:
-    """Show which passages B adds to A, changes in it and lacks; with --questions, what that means for answers."""
+    """Show which passages B adds to A, changes in it and lacks."""
     from openbook.indexing.updating.difference import Difference
     from openbook.indexing.updating.plan import contents_of
 
-    # before anything is read that takes long
-    asked = QuestionFile.read(questions) if questions is not None else None
     store = folder_of(settings, "openbook index diff")
     with closing(store.open(before)) as first, closing(store.open(after)) as second:
         with ProgressBar() as progress:
@@ -142,71 +127,20 @@ def diff(
         }
         counts = {what: int(mask.sum()) for what, (_, mask) in masks.items()}
         listed = {what: _ids(*where) for what, where in masks.items()} if ids or as_json else {}
-    changes = _answered(settings, asked, before, after, url) if asked is not None else None
     if as_json:
-        said = {"questions": changes} if changes is not None else {}
-        print_json({"before": before, "after": after, **listed, **said})
+        print_json({"before": before, "after": after, **listed})
         return
-    console = output()
     for what, several in listed.items():
         for passage_id in several:
             typer.echo(f"{what}\t{printable(passage_id)}")
     if not ids:
-        console.print(
+        output().print(
             f"{after} has {counts['added']:,} passages that {before} lacks, {counts['text']:,} with another title "
             f"or text, {counts['fields']:,} with other fields, and lacks {counts['removed']:,}",
             markup=False,
         )
-    if changes is not None:
-        _show_changes(changes)
 
 
 def _ids(snapshot: IndexSnapshot, mask: NDArray[np.bool_]) -> list[str]:
     rows: Sequence[int] = np.flatnonzero(mask).tolist()
     return [one.passage_id for part in slices(len(rows), 1024) for one in snapshot.passages(rows[part])]
-
-
-def _answered(
-    settings: Settings, questions: QuestionFile, before: str, after: str, url: str | None
-) -> list[dict[str, Any]]:
-    """Of each question both answers, the ids of the passages that come and go, and whether anything changes."""
-    # both are opened, and CURRENT is of no concern
-    here = settings.model_copy(update={"index": before, "residents": 2, "follow_s": 0.0})
-    opened = reading_service(url, settings) if url is not None else ServiceHere(here)
-    found = []
-    with opened as service, ProgressBar() as progress:
-        for done, one in enumerate(questions.questions.values(), start=1):
-            first, second = service.compare(one.question, [before, after]).answers
-            texts = [{passage.passage_id: passage.text for passage in answer.passages} for answer in (first, second)]
-            gone = [name for name, text in texts[0].items() if texts[1].get(name) != text]
-            new = [name for name, text in texts[1].items() if texts[0].get(name) != text]
-            changed = first.answer != second.answer
-            found.append(
-                {
-                    "question": one.question,
-                    "answers": [first.answer, second.answer],
-                    "gone": gone,
-                    "new": new,
-                    "changed": {"answer": changed, "passages": bool(gone or new)},
-                }
-            )
-            progress.update(done, len(questions.questions), "ask")
-    return found
-
-
-def _show_changes(changes: Sequence[Mapping[str, Any]]) -> None:
-    """Print the questions for which something changes, and how many they are."""
-    console = output()
-    for one in changes:
-        if not any(one["changed"].values()):
-            continue
-        first, second = ("none" if answer is None else repr(answer) for answer in one["answers"])
-        answers = f"{first}, now {second}" if one["changed"]["answer"] else f"{first}, as before"
-        moved = " ".join([*(f"-{name}" for name in one["gone"]), *(f"+{name}" for name in one["new"])])
-        console.print(printable(f"{one['question']}: {answers}; {moved}"), markup=False, soft_wrap=True)
-    n_answers = sum(one["changed"]["answer"] for one in changes)
-    n_passages = sum(one["changed"]["passages"] for one in changes)
-    console.print(
-        f"of {len(changes):,} questions {n_answers:,} have another answer, and {n_passages:,} other passages",
-        markup=False,
-    )

@@ -12,7 +12,6 @@ from openbook.indexing.building import embedding, reading
 from openbook.indexing.building.embedding import Engine, NamedEncoder
 from openbook.indexing.building.estimating import SourceSize, check_disk, machine_memory
 from openbook.indexing.building.progress import BuildReport, Progress, Report, Silence
-from openbook.indexing.building.reading import Passages, PlainSource
 from openbook.indexing.building.shards import Precision, VectorRows
 from openbook.indexing.building.work_folder import (
     INDEX,
@@ -72,7 +71,7 @@ class BuildOptions:
 def build_index(
     store: IndexStore,
     version: str,
-    source: PassageSource | Passages,
+    source: PassageSource,
     encoder: PassageEncoder | NamedEncoder,
     options: BuildOptions | None = None,
     *,
@@ -84,17 +83,15 @@ def build_index(
     call continues from there: it reads or embeds at most one shard of 4096 passages again, and makes the same bytes
     (of a flat index; the links of HNSW depend on the order of its threads).
 
-    Raises IndexExists before any work is done; IndexExists, BuildDiffers; IndexTooLarge before anything
-    is embedded; SourceInvalid for the first passage that cannot be indexed, and then nothing is kept.
+    Raises IndexExists and BuildDiffers before any work is done, IndexTooLarge before anything is embedded, and
+    SourceInvalid for the first passage that cannot be indexed, which leaves nothing behind.
     """
     options = options or BuildOptions()
-    # a source that another package brings need not be a PassageSource by inheritance
-    marked: PassageSource = source if hasattr(source, "batches") else PlainSource(source)  # type: ignore[assignment]
     if not work_place(store.folder, version).exists():
         check_free(store, version, replace=options.replace)
-    recipe = _recipe(marked, encoder, options)
+    recipe = _recipe(source, encoder, options)
     with working(store.folder, version, recipe, restart=options.restart, read_again=options.read_again) as work:
-        build = _Build(store, version, marked, encoder, options, work, (report or Silence()).update)
+        build = _Build(store, version, source, encoder, options, work, (report or Silence()).update)
         try:
             return build.run()
         except (SourceInvalid, IndexExists):
@@ -119,8 +116,7 @@ def _recipe(source: PassageSource, encoder: PassageEncoder | NamedEncoder, optio
         **{f"index_{name}": value for name, value in index.items() if value is not None},
         "stamp": options.stamp,
         **({MADE_FROM: list(options.made_from)} if options.made_from else {}),
-        # a source that another package brings need not have any
-        **getattr(source, "choices", {}),
+        **source.choices,
     }
 
 

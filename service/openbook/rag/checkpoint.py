@@ -35,7 +35,7 @@ from pydantic import AfterValidator, AliasPath, ConfigDict, Field, TypeAdapter, 
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase, RagConfig
 
 from openbook.entities import MarginalKind, PriorWeights
-from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid
+from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, first_defect
 from openbook.extensions import KINDS, checkpoint_folder, extensions
 from openbook.rag.borrowed import Lender
 from openbook.rag.encoder_head import Head, TextEncoder, read_question_encoder
@@ -358,9 +358,7 @@ def read_facts(folder: Path) -> Facts:
         said = {name: value for name, value in content.items() if value is not None}
         return _FACTS.validate_json(json.dumps(said), strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        reason = f"{FACTS_FILE}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise CheckpointInvalid(checkpoint=str(folder), reason=reason) from error
+        raise CheckpointInvalid(checkpoint=str(folder), reason=f"{FACTS_FILE}: {first_defect(error)}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointInvalid(checkpoint=str(folder), reason=f"{FACTS_FILE}: {error!r}") from error
 

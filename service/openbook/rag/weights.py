@@ -40,7 +40,7 @@ class BaseTensors:
 
 
 def read_models(folder: Path, config: transformers.RagConfig, base: BaseTensors | None, dtype: torch.dtype) -> Models:
-    """Both models in evaluation mode, no tensor missing. Raises CheckpointInvalid, or CheckpointInvalid and why."""
+    """Both models in evaluation mode, no tensor missing. Raises CheckpointInvalid, and says why."""
     # with tensors from a package, all are handed over at once, so that tied ones are tied once
     tensors = None if base is None else lambda: _read_tensors(folder) | _read_base(folder, base)
     model = read_model(transformers.RagTokenForGeneration, folder, config, dtype, tensors)

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from openbook.entities import IndexInfo
-from openbook.errors import IndexCorrupt
+from openbook.errors import IndexCorrupt, first_defect
 from openbook.extensions import VECTORS, extensions
 from openbook.storage.durable import FileMark, read_small
 
@@ -80,8 +80,7 @@ def sealed(fields: Mapping[str, Any]) -> bytes:
 def open_manifest(place: Path, version: str) -> Manifest:
     """The manifest in `place`, which must be the one of `version`. Skips unknown fields.
 
-    Raises IndexCorrupt; IndexCorrupt with the first defect; IndexCorrupt where the file is there and cannot be
-    read.
+    Raises IndexCorrupt where there is none or it cannot be read, and with its first defect.
     """
     try:
         content, mark = read_small(place / MANIFEST, MOST_BYTES)
@@ -147,8 +146,7 @@ def _parse(content: bytes, version: str) -> tuple[IndexInfo, str]:
     try:
         info = _INFO.validate_json(content, strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise ValueError(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from error
+        raise ValueError(first_defect(error)) from error
     folder = fields.get("folder")
     if not isinstance(folder, str) or (folder and not FOLDER_NAME.fullmatch(folder)):
         raise ValueError(f"folder: {folder!r:.80} is no folder of a version")

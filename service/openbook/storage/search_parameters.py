@@ -21,7 +21,7 @@ def search_parameters(
     """The manifest's parameters with those of one call in their place.
 
     efSearch is for graphs, nprobe for lists, candidates for an index whose rows are scored again. Raises
-    InvalidRequest for one that means nothing to this index, InvalidRequest for one out of its bounds.
+    InvalidRequest for one that means nothing to this index, and for one out of its bounds.
     """
     bounds = {
         EF_SEARCH: MOST_EF_SEARCH if has_graph else 0,

@@ -90,11 +90,11 @@ class IndexSnapshot(ABC):
         """Rows of the k passages with the largest inner product, best first: (Q, d) -> (Q, k).
 
         Every entry is a row of this index; with `allowed` (N,) one for which it is true, and all of these where they
-        are fewer than k. `parameters` are efSearch, nprobe or candidates for this call in place of
-        the manifest's. A lossy index proposes `candidates` rows; their order, and which k of them are kept, is that
-        of the exact inner products with the stored vectors. One thread: answering is parallel over questions, not
-        within a search. Raises InvalidRequest for k above the number of passages, InvalidRequest for a
-        parameter that the index does not have, IndexIncompatible for vectors of another length.
+        are fewer than k. `parameters` are efSearch, nprobe or candidates for this call in place of the manifest's. A
+        lossy index proposes `candidates` rows; their order, and which k of them are kept, is that of the exact inner
+        products with the stored vectors. One thread: answering is parallel over questions, not within a search.
+        Raises InvalidRequest for k above the number of passages and for a parameter that the index does not have,
+        IndexIncompatible for vectors of another length.
         """
         k, chosen = self._checked(queries, k, parameters, allowed)
         if not k:
@@ -183,7 +183,7 @@ class IndexSnapshot(ABC):
         `report` is told the share of the pages that have been touched. What it raises ends the warm-up.
 
         Where vectors are not normalised, another passage may rightly come first: then its inner product is at least
-        that of the vector with itself. Raises IndexCorrupt when it is less, IndexCorrupt for a damaged graph.
+        that of the vector with itself. Raises IndexCorrupt when it is less, and for a damaged graph.
         """
         self._touch(report)
         if self._bm25 is not None:

@@ -54,7 +54,7 @@ def check_files(
     and every vector in a database that `settings` allow.
 
     Returns which files they are. `report` receives the share of the bytes that have been read, `in_order` a line for
-    each file that is in order. Raises the child of IndexCorrupt that names the first defect.
+    each file that is in order. Raises IndexCorrupt, which names the first defect.
     """
     info, folder = manifest.info, manifest.folder
     in_database = FLOAT_BYTES * info.n_passages * info.dimension if info.collection is not None else 0

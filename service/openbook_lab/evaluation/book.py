@@ -13,7 +13,8 @@ from openbook.errors import IndexIncompatible, SourceInvalid
 from openbook.indexing.bm25_publish import add_bm25
 from openbook.indexing.index_builder import Progress, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
-from openbook.indexing.sources import open_source
+from openbook.indexing.sources import PassageBatch, PassageSource, open_source
+from openbook.indexing.sources.source import rows_before
 from openbook.indexing.splitting import split_words
 from openbook.rag.checkpoint import Checkpoint, choose_dtype
 from openbook.storage.index_store import IndexStore
@@ -44,18 +45,16 @@ def write_book(questions: Sequence[Question], files: Sequence[Path]) -> tuple[Pa
     return tuple(passages)
 
 
-class BookSource:
-    """The book as a source of an index."""
-
-    snapshot_date: str | None = None
-    licence = ""
+class BookSource(PassageSource):
+    """The book as a source of an index. A mark is the number of passages before it."""
 
     def __init__(self, passages: Sequence[Passage]) -> None:
+        super().__init__("paragraphs of questions, and passages beside them", None)
         self._passages = passages
-        self.name = "paragraphs of questions, and passages beside them"
 
-    def passages(self) -> Iterator[Passage]:
-        yield from self._passages
+    def batches(self, after: str | None = None) -> Iterator[PassageBatch]:
+        for number in range(rows_before(after, self.name), len(self._passages)):
+            yield PassageBatch((self._passages[number],), mark=str(number + 1), read=number + 1)
 
 
 @contextmanager

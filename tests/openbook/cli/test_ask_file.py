@@ -114,7 +114,7 @@ def test_errors_are_kept_and_asked_again_by_the_same_command(
         (b'{"question": "who ?"}\n{"quest": "who ?"}\n', "questions.jsonl, line 2: question: Field required"),
         (b'{"question": "who ?"}\nwho ?\n', "questions.jsonl, line 2: Invalid JSON"),
         (b'{"question": 3}\n', "questions.jsonl, line 1: question: Input should be a valid string"),
-        (b"\xff\xfe", "questions.jsonl: is not UTF-8"),
+        (b"\xff\xfe", "questions.jsonl: cannot be read"),
     ],
 )
 def test_a_file_with_a_line_that_is_no_question_is_refused_before_any_is_asked(

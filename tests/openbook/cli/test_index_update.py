@@ -7,7 +7,7 @@ import pytest
 
 from openbook.settings import default_indexes
 from openbook.storage.index_store import IndexStore
-from tests.fixtures.command_line import QUESTION, Run
+from tests.fixtures.command_line import Run
 
 
 def write(path: Path, *rows: dict[str, str]) -> Path:
@@ -65,23 +65,3 @@ def test_what_an_update_cannot_do_is_said_before_it_reads(run: Run, book: None, 
         run(*update, "--delete", "gone.txt").err
     )
     assert IndexStore(default_indexes()).versions() == ("book",)
-
-
-def test_the_difference_for_questions_is_what_changes_in_answers_and_passages(
-    run: Run, indexes_folder: Path, tiny_checkpoint: Path, tmp_path: Path
-) -> None:
-    asked = write(tmp_path / "questions.jsonl", {"question": QUESTION}, {"question": "what is the long river ?"})
-    diff = ("index", "diff", "tiny-2016", "tiny-2018", "--indexes", indexes_folder, "--questions", asked)
-    here = (*diff, "--checkpoint", tiny_checkpoint)
-    found = run(*here, "--json").json["questions"]
-    assert [one["question"] for one in found] == [QUESTION, "what is the long river ?"]
-    first, second = found[0]["answers"]
-    assert found[0]["changed"]["answer"] == (first != second)
-    # a passage that is reworded in between goes and comes
-    reworded = {"peru", "france", "kenya", "japan", "ghana"}
-    assert {*found[0]["gone"], *found[0]["new"]} & reworded
-    lines = run(*here).out.splitlines()
-    assert lines[0].startswith("tiny-2018 has 0 passages that tiny-2016 lacks, 5 with another title or text")
-    assert lines[-1].startswith("of 2 questions ")
-    shown = [one for one in found if any(one["changed"].values())]
-    assert [line.split(": ")[0] for line in lines[1:-1]] == [one["question"] for one in shown]

@@ -4,18 +4,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from openbook.entities import Passage
+from openbook.indexing.sources.source import PassageBatch, PassageSource, rows_before
 
 
-@dataclass
-class Given:
-    """Passages of a test as a source without marks."""
+class Given(PassageSource):
+    """Passages of a test. A mark is the number of those before it."""
 
-    rows: list[Passage]
-    name: str = "given"
-    snapshot_date: str | None = None
-    licence: str = ""
+    def __init__(self, rows: list[Passage]) -> None:
+        super().__init__("given", None)
+        self.rows = rows
 
-    def passages(self) -> Iterator[Passage]:
+    def batches(self, after: str | None = None) -> Iterator[PassageBatch]:
+        first = rows_before(after, self.name)
+        for number, passage in enumerate(self.read(), start=1):
+            if number > first:
+                yield PassageBatch((passage,), mark=str(number), read=number)
+
+    def read(self) -> Iterator[Passage]:
         yield from self.rows
 
 

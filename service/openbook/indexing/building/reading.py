@@ -2,8 +2,6 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 
@@ -11,41 +9,11 @@ from openbook.entities import Passage
 from openbook.errors import SourceInvalid
 from openbook.indexing.building.progress import Report
 from openbook.indexing.building.work_folder import WorkFolder
-from openbook.indexing.sources.source import PassageBatch, PassageSource, rows_before
+from openbook.indexing.sources.source import PassageSource
 from openbook.indexing.unique_ids import UniqueIds
 
 SHARD_PASSAGES = 4096
 READ_REPORT_EVERY = 1000
-
-
-class Passages(Protocol):
-    """A source without marks, such as passages in memory."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def snapshot_date(self) -> str | None: ...
-
-    @property
-    def licence(self) -> str: ...
-
-    def passages(self) -> Iterator[Passage]: ...
-
-
-class PlainSource(PassageSource):
-    """Passages as a source with marks. A mark is the number of passages before it, which are read over again."""
-
-    def __init__(self, plain: Passages) -> None:
-        super().__init__(plain.name, None, snapshot_date=plain.snapshot_date, licence=plain.licence)
-        self._plain = plain
-        self.attribution = str(getattr(plain, "attribution", ""))
-
-    def batches(self, after: str | None = None) -> Iterator[PassageBatch]:
-        first = rows_before(after, self.name)
-        for number, passage in enumerate(self._plain.passages(), start=1):
-            if number > first:
-                yield PassageBatch((passage,), mark=str(number), read=number)
 
 
 def read(source: PassageSource, work: WorkFolder, report: Report) -> None:

@@ -61,8 +61,7 @@ def plan_update(
     """Compare `changes` with the base. What they bring under a known id replaces it; a new id is added.
 
     The passages of `deleted` go; with `mirror` every passage goes whose id the changes lack. Raises SourceInvalid for
-    an id to delete that the base lacks, SourceInvalid for one that the changes have too, and for an id that the
-    changes have twice.
+    an id to delete that the base lacks, for one that the changes have too, and for an id that they have twice.
     """
     before = contents_of(base, report)
     after = _contents_of_changes(changes, report)

@@ -24,7 +24,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from openbook.errors import CheckpointInvalid
+from openbook.errors import CheckpointInvalid, first_defect
 
 PASSAGE, QUESTION = "{passage}", "{question}"
 LONGEST_PASSAGE = 512
@@ -74,9 +74,7 @@ class CausalPrompt:
         try:
             return TypeAdapter(CausalPrompt).validate_json(json.dumps(content), strict=True)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            said = (".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, "))
-            raise ValueError(": ".join(filter(None, said))) from error
+            raise ValueError(first_defect(error)) from error
 
     def content(self) -> dict[str, Any]:
         """What `parse` reads."""

@@ -70,7 +70,7 @@ def pull(objects: ObjectStore, store: IndexStore, version: str, report: Report, 
     """Bring what the store has under this name to the folder, whole and compared with its checksums.
 
     Goes on where an earlier pull was stopped. Two processes that pull the same version into one folder pull it once.
-    `count` receives the bytes that have come. Raises UnknownIndex, a child of IndexCorrupt, IndexTooLarge,
+    `count` receives the bytes that have come. Raises UnknownIndex, IndexCorrupt, IndexTooLarge,
     StoreUnreachable, and what `report` raises; then the folder has what it had.
     """
     store.folder.mkdir(parents=True, exist_ok=True)

@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, model_validator
 
 from openbook import entities
 from openbook.application import guarding
 from openbook.errors import SourceInvalid
 from openbook.plugins.review.settings import GuardSettings
 from openbook.settings import Settings
+from openbook.storage.json_lines import read_json_lines
 from openbook_client import Answer
 
 Change = Literal["same", "changed", "withheld", "answered"]
@@ -32,16 +33,18 @@ class Guard(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    question: Annotated[
-        str,
-        BeforeValidator(lambda given: given.strip() if isinstance(given, str) else given),
-        Field(max_length=MAX_QUESTION),
-    ]
+    question: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_QUESTION)]
     must_contain: Texts = ()
     must_not_contain: Texts = ()
     must_refuse: bool = False
     must_cite: Texts = ()
     warn: bool = False
+
+    @model_validator(mode="after")
+    def _can_hold(self) -> Self:
+        if self.must_refuse and (self.must_contain or self.must_cite):
+            raise ValueError("must_refuse goes without must_contain and must_cite: a withheld answer holds nothing")
+        return self
 
     @property
     def expects_something(self) -> bool:
@@ -54,27 +57,7 @@ class Guard(BaseModel):
 
 def read_guards(path: Path) -> list[Guard]:
     """The guards of a file of JSON lines. Raises SourceInvalid, with its line, for one that is none."""
-    guards = []
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SourceInvalid(source=path, reason=f"cannot be read ({error})") from error
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            guard = Guard.model_validate_json(line)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            field = ".".join(str(part) for part in first["loc"])
-            reason = f"{field}: {first['msg']}" if field else first["msg"]
-            raise SourceInvalid(source=f"{path}, line {number}", reason=reason) from error
-        if not guard.question:
-            raise SourceInvalid(source=f"{path}, line {number}", reason="question: it is empty")
-        if guard.must_refuse and (guard.must_contain or guard.must_cite):
-            reason = "must_refuse goes without must_contain and must_cite: a withheld answer holds nothing"
-            raise SourceInvalid(source=f"{path}, line {number}", reason=reason)
-        guards.append(guard)
+    guards = list(read_json_lines(path, Guard).values())
     if not guards:
         raise SourceInvalid(source=path, reason="there is no question in it")
     return guards

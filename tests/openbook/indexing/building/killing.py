@@ -23,7 +23,6 @@ import openbook
 from openbook.entities import Passage
 from openbook.errors import IndexExists
 from openbook.indexing.building import embedding, reading
-from openbook.indexing.building.reading import PlainSource
 from openbook.indexing.building.work_folder import bases
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
@@ -67,7 +66,7 @@ def build(folder: Path, encoder: Path, seen: Seen, index: str = "flat") -> dict[
 
 
 def update(folder: Path, encoder: Path, seen: Seen, work: str = "update") -> dict[str, Any]:
-    changes = Changes(PlainSource(Given(CHANGED[work])), deleted=["1"])
+    changes = Changes(Given(CHANGED[work]), deleted=["1"])
     # the order in which threads finish would decide the links of a graph
     options = BuildOptions("", workers=1, threads=1)
     made = update_index(IndexStore(folder), "v", "w", PassageEncoder.load(encoder), changes, options, report=seen)

@@ -12,7 +12,6 @@ from openbook.entities import Passage
 from openbook.errors import IndexExists, IndexIncompatible, SettingInvalid, SourceInvalid
 from openbook.indexing.building import embedding, reading
 from openbook.indexing.building.embedding import embed_shard
-from openbook.indexing.building.reading import PlainSource
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.updating import updated
@@ -57,8 +56,8 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def source(*rows: Passage) -> PlainSource:
-    return PlainSource(Given(list(rows)))
+def source(*rows: Passage) -> Given:
+    return Given(list(rows))
 
 
 def update(
@@ -192,18 +191,18 @@ def test_changes_that_change_while_they_are_read_end_the_update(store: IndexStor
     class Moving(Given):
         times = 0
 
-        def passages(self) -> Any:
+        def read(self) -> Any:
             self.times += 1
             yield from (dataclasses.replace(one, text=f"{one.text} {self.times}") for one in self.rows)
 
     for moving in (Moving(CHANGES), ShorterAgain(CHANGES)):
         with pytest.raises(SourceInvalid, match="changed while it was read"):
-            update_index(store, "base", "new", encoder, Changes(PlainSource(moving)))
+            update_index(store, "base", "new", encoder, Changes(moving))
     assert sorted(path.name for path in store.folder.iterdir()) == ["base"]
 
 
 class ShorterAgain(Given):
-    def passages(self) -> Any:
+    def read(self) -> Any:
         yield from self.rows
         self.rows = self.rows[:-1]
 

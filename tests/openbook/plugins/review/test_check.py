@@ -151,7 +151,7 @@ def test_a_guard_that_is_wrong_is_refused_with_its_line_before_anything_is_built
 ) -> None:
     for line, said in (
         ('{"question": "?", "must_contian": "x"}', "must_contian: Extra inputs are not permitted"),
-        ('{"question": " "}', "question: it is empty"),
+        ('{"question": " "}', "question: String should have at least 1 character"),
         ('{"question": "?", "must_refuse": true, "must_contain": "x"}', "must_refuse goes without must_contain"),
         ("{", "Invalid JSON"),
     ):
