@@ -29,6 +29,7 @@ from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.updating import contents, updated
 from openbook.indexing.updating.update import Changes, update_index
 from openbook.storage.index_store import IndexStore
+from openbook.storage.manifest import sealed
 from openbook.storage.placing import prune
 from openbook.storage.retention import Retention, retire
 from tests.openbook.indexing.builds import Given, Seen
@@ -99,10 +100,8 @@ def prepare(folder: Path, encoder: Path, work: str) -> None:
         for version in "abc":
             shutil.copytree(folder / "v", folder / version)
             manifest = folder / version / "manifest.json"
-            # without its seal, which such a change would break
             fields = json.loads(manifest.read_text()) | {"version": version, "created_at": "2020-01-01T00:00:00+00:00"}
-            del fields["manifest_sha256"]
-            manifest.write_text(json.dumps(fields))
+            manifest.write_bytes(sealed(fields))
         IndexStore(folder).set_current("v")
 
 
