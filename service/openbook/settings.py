@@ -35,6 +35,7 @@ FILE = "openbook.toml"
 OTHERS = re.compile(r"IMAGE|DEMO|CHECKPOINTS|TEST_\w+|(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_\w+)")
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
+_ADDRESS = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 _HOST = re.compile(r"\*|[\w.:\[\]-]+")
 # As browsers send it: small letters, no path, and no port that is the usual one.
 _ORIGIN = re.compile(r"(https(?!.*:443$)|http(?!.*:80$))://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
@@ -66,6 +67,11 @@ class Settings(BaseSettings):
         "",
         description="Sites whose pages may ask from a browser (CORS), with commas between them, such as "
         "https://docs.example.org. None of them may administer.",
+    )
+    public_url: str = Field(
+        "",
+        description="Address by which readers' browsers reach the service, such as https://books.example.org: links to "
+        "passages begin with it; without it, with the address that the request names.",
     )
     trusted_proxies: str = Field(
         "",
@@ -146,7 +152,7 @@ class Settings(BaseSettings):
         description="Largest product of passages, beams and tokens, or of passages and bytes of targets, that a "
         "question may ask for.",
     )
-    max_body_bytes: int = Field(65_536, ge=1024, description="Largest request body, in bytes.")
+    max_body_bytes: int = Field(262_144, ge=1024, description="Largest request body, in bytes.")
     max_response_bytes: int = Field(
         8 << 20, ge=65_536, le=1 << 30, description="Largest response to a question, a stream included, in bytes."
     )
@@ -213,6 +219,13 @@ class Settings(BaseSettings):
                     "port, and no path, such as https://docs.example.org"
                 )
         return origins
+
+    @field_validator("public_url")
+    @classmethod
+    def _address_alone(cls, url: str) -> str:
+        if url and not _ADDRESS.fullmatch(url):
+            raise ValueError(f"{url!r} is no address that a path can follow, such as https://books.example.org")
+        return url
 
     @property
     def indexes_url(self) -> str | None:

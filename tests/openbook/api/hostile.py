@@ -260,7 +260,7 @@ def _reaching(random: Random) -> Hostile:
 
 
 def _huge(random: Random) -> Hostile:
-    size = random.choice((65_537, 200_000, 2_000_000))
+    size = random.choice((262_145, 500_000, 2_000_000))
     if random.random() < 0.5:
         head = b"POST /answer HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         head += b"transfer-encoding: chunked\r\n\r\n"

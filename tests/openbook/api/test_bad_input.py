@@ -189,10 +189,10 @@ def test_a_content_type_with_a_character_set_will_do(reader: TestClient) -> None
     assert reader.post("/retrieve", content=json.dumps(QUESTION), headers=headers).status_code == 200
 
 
-def test_a_question_of_100_kb_is_refused_before_it_is_read(reader: TestClient) -> None:
-    response = reader.post("/answer", json={"question": "x" * 100_000})
+def test_a_question_of_300_kb_is_refused_before_it_is_read(reader: TestClient) -> None:
+    response = reader.post("/answer", json={"question": "x" * 300_000})
     assert refused(response) == (413, "body_too_large", [])
-    assert response.json()["detail"] == "The request body has more than 65536 bytes."
+    assert response.json()["detail"] == "The request body has more than 262144 bytes."
     assert response.headers["connection"] == "close"
 
 
@@ -202,8 +202,8 @@ def test_a_body_in_pieces_is_bounded_too(server: str) -> None:
     def pieces() -> Iterator[bytes]:
         yield b'{"question": "'
         for _ in range(20):
-            sent.append(10_000)
-            yield b"x" * 10_000
+            sent.append(20_000)
+            yield b"x" * 20_000
         yield b'"}'
 
     with httpx.Client(timeout=PATIENCE_S) as http:
@@ -213,8 +213,8 @@ def test_a_body_in_pieces_is_bounded_too(server: str) -> None:
 
 def test_a_body_of_the_largest_size_is_read(reader: TestClient) -> None:
     content = json.dumps(QUESTION).encode()
-    assert reader.post("/retrieve", content=content.ljust(65_536), headers=JSON).status_code == 200
-    assert reader.post("/retrieve", content=content.ljust(65_537), headers=JSON).status_code == 413
+    assert reader.post("/retrieve", content=content.ljust(262_144), headers=JSON).status_code == 200
+    assert reader.post("/retrieve", content=content.ljust(262_145), headers=JSON).status_code == 413
 
 
 def test_the_outer_space_of_a_question_is_no_part_of_it(reader: TestClient) -> None:

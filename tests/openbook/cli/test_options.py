@@ -239,6 +239,14 @@ def test_origins_are_taken_as_browsers_send_them(origins: str) -> None:
     assert read_settings(allowed_origins=origins).allowed_origins == origins
 
 
+def test_an_address_that_no_path_can_follow_is_refused() -> None:
+    for url in ("books.example.org", "ftp://books.example.org", "https://", "https://a.example/?x=1", "https://a b"):
+        with pytest.raises(SettingInvalid, match=r"^--public-url: .* is no address that a path can follow"):
+            read_settings(public_url=url)
+    for url in ("https://books.example.org", "http://192.168.1.5:8000/ask/"):
+        assert read_settings(public_url=url).public_url == url
+
+
 @pytest.mark.parametrize("command", MAKERS, ids=lambda command: str(command.__name__))
 def test_every_number_of_an_index_is_an_option_of_what_makes_one(command: Callable[..., object]) -> None:
     assert {name for names in NUMBERS.values() for name in names} <= set(inspect.signature(command).parameters)

@@ -170,7 +170,7 @@ def _asked(body: OpenAIBody, call: Call) -> AnswerRequest:
 async def _answer(body: OpenAIBody, call: Call) -> Answer:
     asked = _asked(body, call)
     with _in_its_words(body, call):
-        return linked(await call.answer(asked), str(call.request.base_url))
+        return linked(await call.answer(asked), _base(call))
 
 
 async def _begun(stream: Callable[..., S], body: OpenAIBody, call: Call) -> S:
@@ -181,11 +181,16 @@ async def _begun(stream: Callable[..., S], body: OpenAIBody, call: Call) -> S:
         with _in_its_words(body, call):
             async with aclosing(call.stream(asked)) as coming:
                 async for event in coming:
-                    yield event if isinstance(event, AnswerToken) else linked(event, str(call.request.base_url))
+                    yield event if isinstance(event, AnswerToken) else linked(event, _base(call))
 
     begun = stream(call.request, told(), call.writer, body, call.facts)
     await begun.begin()
     return begun
+
+
+def _base(call: Call) -> str:
+    """Where links begin. A chat in a container calls the service by a name that no reader's browser knows."""
+    return call.settings.public_url or str(call.request.base_url)
 
 
 @contextmanager

@@ -360,6 +360,14 @@ def test_a_passage_without_a_url_is_cited_by_its_page_at_the_service(ai: openai.
     assert f"]({cited[0].url})" in text
 
 
+def test_links_begin_with_the_address_that_readers_have(serve: Serve) -> None:
+    address = serve(public_url="https://books.example.org/ask/")
+    for stream in (False, True):
+        text = post(f"{address}/v1/chat/completions", json=CHAT | SMALL | {"stream": stream}).text
+        assert '"url":"https://books.example.org/ask/passages/' in text
+        assert address not in text
+
+
 def test_a_citation_of_a_document_with_pages_names_the_page(answer: Answer) -> None:
     found = with_spans(answer, 1)
     of_pdf = replace(found.passages[0], passage=replace(found.passages[0].passage, metadata=(("page", 3),)))
@@ -421,6 +429,18 @@ def test_a_turn_that_leans_on_those_before_it_is_completed(ai: openai.OpenAI, ad
             assert ask(ai, call, **{name: turns}, **SMALL).openbook["understood_as"] == understood
         streamed = post(f"{address}/v1/{path}", json={"model": "openbook", name: CONVERSATION, "stream": True, **SMALL})
         assert '"understood_as":"Who is the President of Chile?"' in streamed.text
+
+
+def test_a_long_chat_of_open_webui_is_still_answered(address: str) -> None:
+    """What it sends of itself: 36 tools, 25 kB in all, and every turn anew, each answer with its evidence."""
+    tool = {"type": "function", "function": {"name": "look", "parameters": {}, "description": "x" * 600}}
+    said = "Martin Vizcarra" + "\n\n> He holds the office.\n>\n> [Peru](http://127.0.0.1:8000/passages/x/peru%230)" * 6
+    turns = [CONVERSATION[2], {"role": "assistant", "content": said}] * 200
+    body = {"stream": True, "model": "openbook", "messages": [*turns, {"role": "user", "content": "And of Chile?"}]}
+    answered = post(f"{address}/v1/chat/completions", json=body | {"tools": [tool] * 36})
+    assert (answered.status_code, answered.headers["x-openbook-ignored"]) == (200, "tools")
+    assert '"understood_as":"Who is the President of Chile?"' in answered.text
+    assert answered.text.endswith("data: [DONE]\n\n")
 
 
 @pytest.mark.parametrize(("turns", "field", "reason"), WRONG_TURNS)
@@ -525,7 +545,7 @@ def test_every_error_has_the_body_that_these_clients_read(reader: TestClient) ->
         (404, "not_found", "invalid_request_error", {"method": "POST", "url": "/v1/images", "json": {}}),
         (405, "method_not_allowed", "invalid_request_error", {"method": "GET", "url": "/v1/responses"}),
         (400, "malformed_body", "invalid_request_error", {"method": "POST", "content": b"{", "headers": json_type}),
-        (413, "body_too_large", "invalid_request_error", {"method": "POST", "content": b" " * 65_537}),
+        (413, "body_too_large", "invalid_request_error", {"method": "POST", "content": b" " * 262_145}),
         (415, "unsupported_media_type", "invalid_request_error", {"method": "POST", "content": b"{}"}),
         (421, "host_refused", "invalid_request_error", {"method": "GET", "headers": {"host": "elsewhere.example"}}),
         (
