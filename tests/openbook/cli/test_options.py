@@ -27,7 +27,7 @@ from openbook.settings import Settings, settings_class
 from openbook_lab.benchmarks import commands as bench
 from tests.fixtures.command_line import Run
 
-MAKERS = (index_build.build, ready.import_vectors, ready.merge, bench.index)
+MAKERS = (index_build.build, ready.import_vectors, bench.index)
 
 
 @dataclass(frozen=True)
