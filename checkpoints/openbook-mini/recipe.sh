@@ -22,8 +22,13 @@ train third "${STEPS_THIRD:-360}" 8e-5 3e-4 --base "$work/second" --seed 3 --pro
 train fourth "${STEPS_FOURTH:-540}" 8e-5 3e-4 --base "$work/third" --seed 4 --set reading.warm_up=20
 train fifth "${STEPS_FIFTH:-120}" 8e-5 3e-4 --base "$work/fourth" --seed 5 --set reading.warm_up=15
 train sixth "${STEPS_SIXTH:-270}" 8e-5 3e-4 --base "$work/fifth" --seed 6 --set reading.warm_up=15
+# ours was stopped after 250 steps of 500
+train seventh "${STEPS_SEVENTH:-250}" 1.2e-4 4e-4 --base "$work/sixth" --seed 8 --set reading.warm_up=20
+train eighth "${STEPS_EIGHTH:-480}" 1e-4 3e-4 --base "$work/seventh" --seed 9 --processes 2 \
+    --set reading.warm_up=20
 test -d "$work/openbook-mini" || openbook checkpoint compose "$work/openbook-mini" --weights int8 \
-    --reader "$work/sixth/reader" --question-encoder openbook-mini-bart
+    --reader "$work/eighth/reader" --question-encoder openbook-mini-bart
 openbook calibrate "$work/openbook-mini" --indexes "$data/indexes" --work "$work/calibrate" --dtype int8 \
     --book actual="$data/actual.dev.jsonl" --book restic="$data/restic.dev.jsonl" \
-    --book council="$data/council.dev.jsonl" --book squad="$data/squad.dev.jsonl"
+    --book council="$data/council.dev.jsonl" --book squad="$data/squad.dev.jsonl" --book fish="$data/fish.dev.jsonl" \
+    --book healthchecks="$data/healthchecks.dev.jsonl" --book brewery="$data/brewery.dev.jsonl"
