@@ -80,7 +80,8 @@ def test_an_edit_that_breaks_a_guarded_answer_fails_and_every_report_says_why(
     assert "220" in found["verdicts"][0]["after"]["answer"]
     assert "up to 220 euros" in found["verdicts"][0]["after"]["evidence"][0]
     assert found["verdicts"][0]["after"]["passages"] == ["hotels.md#0"]
-    assert f"| FAIL<br>lacks '160' | {ASKED[0]} | \"160\"<br>" in reports[".md"].read_text()
+    row = f"| FAIL<br>lacks '160' | {ASKED[0]} | \"{found['verdicts'][0]['before']['answer']}\"<br>"
+    assert row in reports[".md"].read_text()
     suite = ElementTree.fromstring(reports[".xml"].read_text())
     assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
 
@@ -99,14 +100,16 @@ def test_what_is_answered_now_becomes_the_guard_of_the_next_edit(run: Run, handb
     assert learnt[3] == {"question": "Who is the queen of Peru?", "must_refuse": True}
     # a first guard, of what a reader liked and of what the text asks by itself
     rated, first = tmp_path / "feedback.jsonl", tmp_path / "first.jsonl"
+    (liked,) = learnt[1]["must_contain"]
+    assert "8:30" in liked
     FeedbackFile(rated).append(
-        FeedbackRecord("2026-01-01T00:00:00+00:00", "id", "up", None, ASKED[1], "8:30", "handbook", "c")
+        FeedbackRecord("2026-01-01T00:00:00+00:00", "id", "up", None, ASKED[1], liked, "handbook", "c")
     )
     (handbook / "desk.md").write_text("# Travel\n\n## Who books the train?\n\nMaria Silva books the train.\n")
     grown = run(*arguments, "--learn", first, "--feedback", rated)
     assert grown.code == 0, grown.err
     learnt = [json.loads(line) for line in first.read_text().splitlines()]
-    assert learnt[0] == {"question": ASKED[1], "must_contain": ["8:30"]}
+    assert learnt[0] == {"question": ASKED[1], "must_contain": [liked]}
     assert {"question": "Who books the train?", "must_contain": ["Maria Silva"]} in learnt
     (handbook / "office.md").unlink()
     ended = run(*arguments, "--questions", guard)
