@@ -72,7 +72,7 @@ lock: | $(BIN)/python ## write constraints.txt anew: the newest version of every
 	rm -rf build/lock && $(BIN)/python -m venv build/lock
 	grep '^torch==' constraints.txt > build/lock/torch.txt
 	build/lock/bin/python -m pip install --quiet -c build/lock/torch.txt -e . $(addprefix -e ,$(PARTS)) \
-	  -e '.[mini,lab,dump,gguf,html,milvus,office,pdf,mcp,ray,s3,tracing,browser,test,check]' -e './service/openbook_lab[lora]'
+	  -e '.[mini,lab,dump,html,milvus,office,pdf,mcp,ray,s3,tracing,browser,test,check]' -e ./service/openbook_lab
 	(echo '# Every package at the version that is tested: make lock writes this file, CI and the image install by it.'; \
 	  build/lock/bin/python -m pip freeze --exclude-editable | sed 's/+cpu$$//') > build/lock/constraints.txt
 	mv build/lock/constraints.txt constraints.txt

@@ -298,7 +298,7 @@ def test_modules_do_no_work_when_imported() -> None:
 )
 def test_every_library_that_is_imported_is_declared(package: str, pyproject: str) -> None:
     project = tomllib.loads((SERVICE.parent / pyproject).read_text(encoding="utf-8"))["project"]
-    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    lists = [project["dependencies"], *project.get("optional-dependencies", {}).values()]
     declared = {canonical(re.split(r"[\[<>=]", one)[0]) for names in lists for one in names}
     installed = importlib.metadata.packages_distributions()
     for path in (SERVICE / package).rglob("*.py"):

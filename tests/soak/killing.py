@@ -1,6 +1,7 @@
 """A process that forks, does one thing in the child, and kills the child before the n-th line of storage or swap code.
 
-`python -m tests.soak.killing KILLS FOLDER` sweeps n over so many lines of each operation, or over all of them for 0.
+`python -m tests.soak.killing KILLS FOLDER OPERATION...` sweeps n over so many lines of each operation, or over all of
+them for 0; without an OPERATION, of all.
 After each kill it looks at the folder as the next process would find it. It writes one JSON object: for each operation
 how many lines it has, how many children were killed, what was found wrong, and the seconds. The product has no fault
 points: lines are counted by `sys.settrace`.
@@ -232,15 +233,16 @@ def said_by_child(act: Callable[[], str | None]) -> tuple[int, str]:
         return ended, said.read() or ("" if ended == 0 else f"it ended with {ended}")
 
 
-def main(wanted_kills: int, folder: Path) -> None:
+def main(wanted_kills: int, folder: Path, *operations: str) -> None:
     template = folder / "template"
     in_child(lambda: prepare(template))
     swept = {
         operation: sweep(act, template, partial(look, contents=contents, current=current), wanted_kills)
         for operation, (act, contents, current) in OPERATIONS.items()
+        if not operations or operation in operations
     }
     sys.stdout.write(json.dumps(swept))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))
+    main(int(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])

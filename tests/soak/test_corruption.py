@@ -113,7 +113,7 @@ def slowly(index_type: str, stride: int) -> object:
 @pytest.mark.parametrize(
     ("index_type", "stride"),
     [
-        ("RR8,IVF4_HNSW4,PQ4x4", 1619),
+        ("RR8,IVF4_HNSW4,PQ4x4", 6007),
         slowly("flat", 3),
         slowly("hnsw", 17),
         slowly("RR8,IVF4_HNSW4,PQ4x4", 1),

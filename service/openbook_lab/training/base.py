@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 
 from openbook.entities import PriorWeights
-from openbook.errors import SettingInvalid, SourceInvalid
+from openbook.errors import SourceInvalid
 from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
 from openbook.rag.checkpoint import (
     FACTS_FILE,
@@ -47,18 +47,13 @@ class Base:
 
     def check(self, config: TrainingConfig) -> None:
         """Raises SettingInvalid for a recipe that is not for this base."""
-        if config.generator_lora is not None:
-            raise SettingInvalid(
-                setting="--generator-lora",
-                reason="it is for a causal language model: name as --base what openbook checkpoint compose made",
-            )
 
     @property
     def has_question_encoder(self) -> bool:
         return self.kind == "checkpoint"
 
-    def models(self, dimension: int, lora: int | None = None) -> RagModels:
-        """Both models in float32; the question encoder makes vectors of `dimension`. `lora` is for a causal base."""
+    def models(self, dimension: int) -> RagModels:
+        """Both models in float32; the question encoder makes vectors of `dimension`."""
         tokenizer_folder = self.folder
         if self.kind == "checkpoint":
             tokenizer_folder = self.folder / QUESTION_TOKENIZER
@@ -137,6 +132,11 @@ def find_base(folder: Path | None, *, passage_encoder: PassageEncoder, decoder_l
         return Base("encoder", minilm_folder(), read_object(minilm_folder() / "config.json"), decoder_layers)
     if not folder.is_dir():
         raise SourceInvalid(source=folder, reason="there is no such folder; --base takes a folder, no name on a hub")
+    if kind_of(folder) == "causal":
+        raise SourceInvalid(
+            source=folder,
+            reason="a language model is not trained here: train it by peft, merge it, and compose it anew",
+        )
     config = read_object(folder / "config.json")
     kind = config.get("model_type")
     if kind != "rag" and not any(folder.glob("tokenizer*")) and not (folder / "vocab.txt").is_file():

@@ -10,8 +10,6 @@ from openbook.cli.options import argument, option, with_options
 from openbook.cli.progress import ProgressBar
 from openbook.errors import SettingInvalid
 from openbook_lab.training.recipe import (
-    CAUSAL_JOINT,
-    CAUSAL_READING,
     GENERATOR,
     READER_READING,
     WORD_EMBEDDINGS,
@@ -73,7 +71,6 @@ def train(
     with gzip; the content of a file says which it is. Nothing is downloaded. The result of a stage stays in --work: the
     same command goes on from there, after a kill too, and ends with the same weights.
     """
-    from openbook_lab.training.causal_base import is_causal
     from openbook_lab.training.run import is_reader, run
 
     reads = bool(inputs.paragraphs) or inputs.closed_book
@@ -105,9 +102,7 @@ def train(
         stage["evaluate_every"] = evaluate_every
     if inputs.texts:
         stage["max_target_length"] = WRITTEN_TOKENS
-    of_reading, of_joint = (CAUSAL_READING, CAUSAL_JOINT) if is_causal(inputs.base) else ({}, {})
-    if points:
-        of_reading = READER_READING
+    of_reading = READER_READING if points else {}
     loss = loss or ("lsr" if "generator" in freeze else "both")
     n_docs = n_docs or recipe.joint.n_docs
     recipe = replace(
@@ -115,7 +110,7 @@ def train(
         worlds=worlds,
         reading=replace(recipe.reading, **{**stage, **of_reading, "steps": reading_steps}),
         retrieval=replace(recipe.retrieval, steps=retrieval_steps, freeze=stage["freeze"]),
-        joint=replace(recipe.joint, **{**stage, **of_joint, "steps": joint_steps, "loss": loss, "n_docs": n_docs}),
+        joint=replace(recipe.joint, **{**stage, "steps": joint_steps, "loss": loss, "n_docs": n_docs}),
     )
     recipe = with_numbers(recipe, number)
     console = messages()

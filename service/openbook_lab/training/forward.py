@@ -8,60 +8,31 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from openbook.entities import AnswerOptions, Passage
-from openbook.plugins.generators.causal_wording import CausalWording
 from openbook.rag import marginal
 from openbook.rag.generator import Generator
+from openbook.rag.wording import Wording
 from openbook_lab.datasets.qa_metrics import exact_match, f1
 from openbook_lab.datasets.questions import Question
-from openbook_lab.training.batches import IGNORED, EncodedExample, ReadingBatch, collate, encode_examples
-from openbook_lab.training.causal import (
-    AnyWording,
-    CausalBatch,
-    CausalExample,
-    causal_token_log_probs,
-    collate_causal,
-    encode_causal,
-)
-from openbook_lab.training.examples import NO_ANSWER, ReadingExample
+from openbook_lab.training.batches import IGNORED, ReadingBatch
+from openbook_lab.training.examples import NO_ANSWER
 
 # (question, passage) pairs that are answered together
 ROWS = 40
 
 GREEDY = AnswerOptions(num_beams=1, max_new_tokens=20)
-AnyExample = EncodedExample | CausalExample
-AnyBatch = ReadingBatch | CausalBatch
 
 
 class TokenLosses(NamedTuple):
     """-log p of the N target tokens of a batch, in float32, row by row; the last cross-attention on demand."""
 
-    logits: Tensor | None  # (N, V); None of a causal generator
+    logits: Tensor  # (N, V)
     losses: Tensor  # (N,)
     wanted: Tensor  # (B, T), True at every target
     attention: Tensor | None  # (B, H, T, S)
 
 
-def encode_rows(
-    examples: Sequence[ReadingExample], wording: AnyWording, longest_input: int, longest_target: int
-) -> Sequence[AnyExample]:
-    """What the generator reads and says, as token ids. A causal one reads what its prompt lets it read."""
-    if isinstance(wording, CausalWording):
-        return encode_causal(examples, wording, longest_target)
-    return encode_examples(examples, wording, longest_input, longest_target)
-
-
-def collate_rows(examples: Sequence[AnyExample], wording: AnyWording) -> AnyBatch:
-    """Pad what `encode_rows` made."""
-    if isinstance(wording, CausalWording):
-        return collate_causal([one for one in examples if isinstance(one, CausalExample)], wording)
-    return collate([one for one in examples if isinstance(one, EncodedExample)], wording)
-
-
-def token_losses(generator: PreTrainedModel, batch: AnyBatch, *, attention: bool = False) -> TokenLosses:
+def token_losses(generator: PreTrainedModel, batch: ReadingBatch, *, attention: bool = False) -> TokenLosses:
     """Teacher forcing. Only the states of target tokens go through the vocabulary."""
-    if isinstance(batch, CausalBatch):
-        wanted = batch.targets != IGNORED  # (B, T)
-        return TokenLosses(None, -causal_token_log_probs(generator, batch)[wanted], wanted, None)
     decoded = generator.get_decoder()(
         input_ids=batch.decoder_input_ids,
         encoder_hidden_states=_encode(generator, batch),
@@ -76,20 +47,17 @@ def token_losses(generator: PreTrainedModel, batch: AnyBatch, *, attention: bool
 
 
 class PassageLogProbs(NamedTuple):
-    """log p(y_i | x, z, y_<i) of every target token, 0 elsewhere; and log p(empty answer | x, z), which a
-    causal generator is not asked for."""
+    """log p(y_i | x, z, y_<i) of every target token, 0 elsewhere; and log p(empty answer | x, z)."""
 
     tokens: Tensor  # (R, T)
-    empty: Tensor | None  # (R,)
+    empty: Tensor  # (R,)
 
 
-def passage_log_probs(generator: PreTrainedModel, batch: AnyBatch, wording: AnyWording) -> PassageLogProbs:
+def passage_log_probs(generator: PreTrainedModel, batch: ReadingBatch, wording: Wording) -> PassageLogProbs:
     """Of R passages with their targets. The empty answer needs no pass of its own: it is the end at the place of the
     answer's first token."""
     found = token_losses(generator, batch)
     tokens = torch.zeros(found.wanted.shape, device=found.losses.device).masked_scatter(found.wanted, -found.losses)
-    if found.logits is None or isinstance(wording, CausalWording):
-        return PassageLogProbs(tokens, None)
     (nothing,) = wording.targets([NO_ANSWER], longest=batch.targets.shape[1])
     first = torch.zeros_like(found.wanted)  # (R, T)
     first[:, len(wording.prefix) - 1 + len(nothing) - 1] = True

@@ -16,10 +16,10 @@ from transformers import PreTrainedModel
 from openbook.errors import SourceInvalid
 from openbook.rag import marginal
 from openbook.rag.open_generator import open_generator
-from openbook_lab.training.batches import IGNORED
+from openbook_lab.training.batches import IGNORED, ReadingBatch, collate, encode_examples
 from openbook_lab.training.distillation import encode_questions
 from openbook_lab.training.examples import NO_ANSWER, ReadingExample
-from openbook_lab.training.forward import AnyBatch, collate_rows, encode_rows, open_scores, passage_log_probs
+from openbook_lab.training.forward import open_scores, passage_log_probs
 from openbook_lab.training.libraries import DEV, Draw, FoundPassages, Library, retrieve
 from openbook_lab.training.models import RagModels
 from openbook_lab.training.optimizer import ParameterGroup, generator_groups, question_groups
@@ -111,7 +111,7 @@ class JointTask(Task):
             by_passage = log_probs.tokens.view(len(part), config.n_docs, -1)  # (B, K, T)
             loss = joint_loss(by_passage, doc_scores, mask, loss=config.loss, tokens=tokens)
             total += float(loss.detach())
-            if config.silence and n_silent and log_probs.empty is not None:
+            if config.silence and n_silent:
                 silent = torch.tensor([one for item in part for one in item.silent()], device=loss.device)  # (R,)
                 said_nothing = -log_probs.empty[silent].sum() / n_silent
                 empty += float(said_nothing.detach())
@@ -174,12 +174,12 @@ class JointTask(Task):
                 )
         return found[:share], hits
 
-    def _batch(self, found: Sequence[FoundPassages]) -> AnyBatch:
+    def _batch(self, found: Sequence[FoundPassages]) -> ReadingBatch:
         """Every found passage with its question and the answer that was found: R = B * K rows, question by question."""
         examples = []
         for item in found:
             text, answer = item.question.text, item.target() or NO_ANSWER
             examples += [ReadingExample(text, passage.title, passage.text, answer, None) for passage in item.passages]
         wording, config = self.rag.wording, self.config
-        encoded = encode_rows(examples, wording, config.max_input_length, config.max_target_length)
-        return collate_rows(encoded, wording).to(self.machine.device)
+        encoded = encode_examples(examples, wording, config.max_input_length, config.max_target_length)
+        return collate(encoded, wording).to(self.machine.device)

@@ -6,7 +6,7 @@ from typing import Any
 from transformers import DPRQuestionEncoder, PreTrainedModel
 
 from openbook.entities import PriorWeights
-from openbook_lab.training.causal import AnyWording
+from openbook.rag.wording import Wording
 from openbook_lab.training.libraries import DENSE
 
 
@@ -20,5 +20,5 @@ class RagModels:
     question_encoder: DPRQuestionEncoder
     generator: PreTrainedModel
     question_tokenizer: Any
-    wording: AnyWording
+    wording: Wording
     prior: PriorWeights = DENSE

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from transformers import DPRQuestionEncoder, PreTrainedModel
 
-from openbook_lab.training.lora import lora_parameters
 from openbook_lab.training.machine import ALONE, Machine
-from openbook_lab.training.recipe import GENERATOR, WORD_EMBEDDINGS, GeneratorConfig
+from openbook_lab.training.recipe import WORD_EMBEDDINGS, GeneratorConfig
 
 BETAS = (0.9, 0.98)
 # the largest norm of a gradient
@@ -119,18 +118,7 @@ def learning_rate(step: int, *, steps: int, warm_up: int) -> float:
 
 
 def generator_groups(generator: PreTrainedModel, config: GeneratorConfig) -> list[ParameterGroup]:
-    """The generator without its frozen parts: the encoder, then everything else, word embeddings included.
-
-    Of a causal language model LoRA alone is trained, at the decoder's rate.
-    """
-    if not generator.config.is_encoder_decoder:
-        generator.requires_grad_(False)
-        lora = lora_parameters(generator)
-        if not lora or set(config.freeze) >= GENERATOR:
-            return []
-        for parameter in lora:
-            parameter.requires_grad_(True)
-        return [ParameterGroup(lora, config.decoder_rate)]
+    """The generator without its frozen parts: the encoder, then everything else, word embeddings included."""
     train_logits_bias(generator)
     embeddings = generator.get_input_embeddings().weight
     encoder = [p for p in generator.get_encoder().parameters() if p is not embeddings]

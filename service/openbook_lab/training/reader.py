@@ -37,7 +37,7 @@ class ReaderBase(Base):
 
     def check(self, config: TrainingConfig) -> None:
         """Raises SettingInvalid for a recipe that is not for a span reader."""
-        for name in (*UNUSED, "generator_lora"):
+        for name in UNUSED:
             if getattr(config, name):
                 raise SettingInvalid(setting=f"--{name.replace('_', '-')}", reason="it is not for a span reader")
         for name in ("retrieval", "joint"):

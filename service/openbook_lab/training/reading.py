@@ -11,17 +11,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from openbook.errors import SourceInvalid
+from openbook.rag.wording import Wording
 from openbook_lab.datasets.questions import Question
-from openbook_lab.training.batches import padded
-from openbook_lab.training.causal import AnyWording
+from openbook_lab.training.batches import EncodedExample, ReadingBatch, collate, encode_examples, padded
 from openbook_lab.training.examples import ReadingExample
-from openbook_lab.training.forward import (
-    AnyBatch,
-    AnyExample,
-    collate_rows,
-    encode_rows,
-    token_losses,
-)
+from openbook_lab.training.forward import token_losses
 from openbook_lab.training.optimizer import ParameterGroup, generator_groups
 from openbook_lab.training.recipe import ReadingConfig
 from openbook_lab.training.stage import Item, Task, parts_of, random_of
@@ -29,7 +23,7 @@ from openbook_lab.training.stage import Item, Task, parts_of, random_of
 
 def reading_loss(
     generator: PreTrainedModel,
-    batch: AnyBatch,
+    batch: ReadingBatch,
     *,
     guidance: float,
     guided_heads: int,
@@ -108,11 +102,11 @@ class PooledTask(Task, Generic[Item]):
 
 
 @dataclass
-class ReadingTask(PooledTask[AnyExample]):
+class ReadingTask(PooledTask[EncodedExample]):
     """Reading by a generator. `make_examples` makes the examples of a pool from its number and its size, `judge` the
     scores of questions with their paragraph."""
 
-    wording: AnyWording
+    wording: Wording
     make_examples: Callable[[int, int], Sequence[ReadingExample]]
     judge: Callable[[Sequence[Question]], tuple[float, float]] | None = None
 
@@ -123,7 +117,7 @@ class ReadingTask(PooledTask[AnyExample]):
         config = self.config
         guidance = config.guidance * max(0.0, 1 - step / (0.7 * config.steps))
         examples = parts_of(next(self._batches), config.accumulate)
-        parts = [collate_rows(part, self.wording).to(self.machine.device) for part in examples]
+        parts = [collate(part, self.wording).to(self.machine.device) for part in examples]
         tokens = sum(int((part.targets >= 0).sum()) for part in parts)
         guided_tokens = sum(int(part.evidence.any(dim=-1).sum()) for part in parts)
         total = 0.0
@@ -145,10 +139,10 @@ class ReadingTask(PooledTask[AnyExample]):
         assert self.judge is not None, "given with held-out questions"
         return self.judge(self.dev)
 
-    def pool(self, number: int) -> list[list[AnyExample]]:
+    def pool(self, number: int) -> list[list[EncodedExample]]:
         config = self.config
         examples = self.make_examples(number, config.examples_per_pool)
-        encoded = encode_rows(examples, self.wording, config.max_input_length, config.max_target_length)
+        encoded = encode_examples(examples, self.wording, config.max_input_length, config.max_target_length)
         tokens = config.tokens_per_step // self.machine.count
         # an answer is shorter than its input, except in a closed book
         sizes = [(max(len(example.input_ids), len(example.target_ids)), 1) for example in encoded]

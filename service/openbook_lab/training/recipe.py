@@ -32,10 +32,6 @@ Part = Literal["word-embeddings", "question-encoder", "generator-encoder", "gene
 
 WORD_EMBEDDINGS: Part = "word-embeddings"
 GENERATOR: frozenset[Part] = frozenset({"generator-encoder", "generator-decoder"})
-# what a causal base needs other numbers for: LoRA begins at zero and takes larger steps, language models were made
-# without dropout, and without cross-attention there is nothing to guide
-CAUSAL_READING: Mapping[str, float] = {"decoder_rate": 1e-3, "dropout": 0.0, "guidance": 0.0}
-CAUSAL_JOINT: Mapping[str, float] = {"decoder_rate": 3e-4, "dropout": 0.0}
 # a span reader has an encoder, and a head where others have a decoder
 READER_READING: Mapping[str, float] = {"encoder_rate": 4e-5, "decoder_rate": 4e-5, "dropout": 0.0, "guidance": 0.0}
 
@@ -192,8 +188,8 @@ class TrainingInputs:
     )
     base: Path | None = option(
         None,
-        "What to begin with: a BERT or RoBERTa, a BART or T5, a RAG checkpoint, or one that openbook checkpoint "
-        "compose made. Default: all-MiniLM-L6-v2.",
+        "What to begin with: a BERT or RoBERTa, a BART or T5, a RAG checkpoint, or a span reader. Default: "
+        "all-MiniLM-L6-v2.",
         metavar="FOLDER",
     )
     question_encoder: str | None = option(
@@ -201,12 +197,6 @@ class TrainingInputs:
         "Train a span reader: --base is an encoder, which gets a new head, or any extractive reader. The checkpoint "
         "whose question encoder is taken, such as openbook-mini.",
         metavar="CHECKPOINT",
-    )
-    generator_lora: int | None = option(
-        None,
-        "Train a causal generator by LoRA of this rank, which the checkpoint's weights then hold.",
-        metavar="RANK",
-        min=1,
     )
     decoder_layers: tuple[int, ...] = option(
         (),

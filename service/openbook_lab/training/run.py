@@ -20,8 +20,7 @@ from transformers.utils import logging
 from openbook.errors import SettingInvalid
 from openbook.rag.wording import Wording
 from openbook_lab.datasets.questions import Question
-from openbook_lab.training.base import Base, kind_of
-from openbook_lab.training.causal_base import open_base
+from openbook_lab.training.base import Base, find_base, kind_of
 from openbook_lab.training.data import Questions, check_questions, read_all
 from openbook_lab.training.distillation import distil_question_encoder
 from openbook_lab.training.examples import AnswerPool
@@ -138,7 +137,7 @@ class Training:
     @cached_property
     def base(self) -> Base:
         config = self.config
-        return open_base(config.base, passage_encoder=self.vectors.encoder, decoder_layers=config.decoder_layers)
+        return find_base(config.base, passage_encoder=self.vectors.encoder, decoder_layers=config.decoder_layers)
 
     @cached_property
     def questions(self) -> Questions:
@@ -189,7 +188,7 @@ class Training:
     def models(self, *stages: str) -> RagModels:
         """The base's models, with the weights that these stages have trained."""
         torch.manual_seed(self.config.seed)
-        models = self.base.models(self.vectors.encoder.dimension, self.config.generator_lora)
+        models = self.base.models(self.vectors.encoder.dimension)
         states: dict[str, Any] = {}
         for stage in stages:
             states |= load_state(self.result(stage)) or {}

@@ -26,8 +26,6 @@ from openbook.indexing.passage_encoder import (
     PassageEncoder,
     minilm_folder,
 )
-from openbook.plugins.generators.causal import CausalGenerator
-from openbook.plugins.generators.causal_wording import CausalWording
 from openbook.rag.checkpoint import (
     FACTS_FILE,
     GENERATOR_TOKENIZER,
@@ -40,7 +38,6 @@ from openbook.storage.durable import sha256_of
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training.examples import NO_ANSWER
 from openbook_lab.training.forward import open_scores
-from openbook_lab.training.lora import merged
 from openbook_lab.training.models import RagModels
 
 # every name of the word embeddings in the folder, and their name in the package's file
@@ -65,11 +62,7 @@ NOT_THE_TOKENIZERS = frozenset(
 def served(models: RagModels) -> Checkpoint:
     """Both models, as they are now, for the code that answers questions: the lengths of the paper's code, five
     passages, and never the empty answer, which training made the target of passages that do not answer.
-
-    A causal generator is a copy with its LoRA added: serving rearranges its weights.
     """
-    if isinstance(models.wording, CausalWording):
-        return _served_causal(models, models.wording)
     encoder, generator, wording = models.question_encoder.config, models.generator.config, models.wording
     special = {
         "pad_token_id": generator.pad_token_id,
@@ -104,27 +97,6 @@ def served(models: RagModels) -> Checkpoint:
         facts=Facts(name="training"),
         fingerprint="",
     )
-
-
-def _served_causal(models: RagModels, wording: CausalWording) -> Checkpoint:
-    generator = merged(models.generator).eval()
-    return Checkpoint(
-        config=RagConfig(question_encoder=_config_of(models.question_encoder), generator=_config_of(generator)),
-        question_encoder=models.question_encoder,
-        generator=generator,
-        question_tokenizer=models.question_tokenizer,
-        generator_tokenizer=wording.tokenizer,
-        facts=Facts(name="training", prior_scale=models.prior.dense),
-        fingerprint="",
-        generation=generation_of(models.generator),
-        prompt=wording.prompt,
-        opens=CausalGenerator,
-    )
-
-
-def generation_of(generator: PreTrainedModel) -> GenerationConfig:
-    """What ends an answer, and that an answer is not empty, as above."""
-    return GenerationConfig(eos_token_id=generator.generation_config.eos_token_id, min_new_tokens=1)
 
 
 @torch.no_grad()

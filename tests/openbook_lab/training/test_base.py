@@ -63,6 +63,9 @@ def test_a_folder_that_is_not_there_or_holds_no_model_is_refused(
         find_base(tmp_path / "nowhere", passage_encoder=passage_encoder)
     with pytest.raises(SourceInvalid, match=r"config\.json: cannot be read"):
         find_base(tmp_path, passage_encoder=passage_encoder)
+    (tmp_path / "openbook.json").write_text('{"kind": "causal"}')
+    with pytest.raises(SourceInvalid, match="a language model is not trained here: train it by peft"):
+        find_base(tmp_path, passage_encoder=passage_encoder)
 
 
 def test_a_checkpoint_of_another_passage_encoder_is_refused(

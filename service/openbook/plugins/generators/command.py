@@ -12,9 +12,7 @@ from openbook.cli.options import REQUIRED, argument, option, with_options
 @with_options
 def compose(
     folder: Path = argument("FOLDER", "Where to write it: a new or empty folder."),
-    generator: str | None = option(
-        None, "A causal language model: a folder, a hub id such as Qwen/Qwen3-0.6B, or a .gguf file."
-    ),
+    generator: str | None = option(None, "A causal language model: a folder, or a hub id such as Qwen/Qwen3-0.6B."),
     reader: str | None = option(
         None,
         "Instead of a language model a span reader: a folder or hub id of an extractive question-answering model, such "

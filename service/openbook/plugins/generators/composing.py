@@ -3,7 +3,6 @@
 The folder holds everything that serving reads, and appears as a whole or not at all.
 """
 
-import importlib.util
 import json
 import shutil
 import tempfile
@@ -11,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
 
@@ -32,7 +30,6 @@ from openbook.rag.weights import SCALES, first_line, quiet, read_reader
 SCALE_OF_COSINES = 20.0
 # Of a model with this many positions or fewer, the prompt's examples leave shorter passages.
 FEW_POSITIONS = 2048
-GGUF_PACKAGES = ("gguf", "accelerate")
 # Of a reader's weights: hosts of git repositories take none above 100 MB.
 LARGEST_FILE = "90MB"
 
@@ -71,9 +68,9 @@ def compose(
 ) -> str:
     """Write a checkpoint to `folder`, which is not there yet, and return its name.
 
-    `generator` is a folder, a hub id or a GGUF file of a causal language model, or of a LoRA of peft; or `reader` is a
-    folder or hub id of a span reader, an AutoModelForQuestionAnswering. `question_encoder` is a RAG checkpoint, whose
-    question encoder is taken, or a folder or hub id of a sentence-transformers model or a DPRQuestionEncoder.
+    `generator` is a folder or a hub id of a causal language model; or `reader` is one of a span reader, an
+    AutoModelForQuestionAnswering. `question_encoder` is a RAG checkpoint, whose question encoder is taken, or a folder
+    or hub id of a sentence-transformers model or a DPRQuestionEncoder.
     With `new_head` the reader may be an encoder without a head: it gets a random one, to be trained.
     With `weights` the reader's are stored in int8, a quarter of their size; without, in the precision that they have.
     Raises CheckpointInvalid or CheckpointNotFound for a part that cannot be used, and SettingInvalid for parts that do
@@ -159,50 +156,28 @@ def _check(folder: Path, passage_encoder: EncoderName | None) -> str:
 
 def _write_generator(source: str, folder: Path) -> int | None:
     """The model and its tokenizer, in the precision that it has. Returns its positions."""
-    place = Path(source)
-    files: dict[str, Any] = {}
-    found = place.parent if place.suffix == ".gguf" and place.is_file() else find_folder(source)
-    gguf = [place] if found != place and place.is_file() else sorted(found.glob("*.gguf"))
-    if gguf and (place in gguf or not (found / "config.json").is_file()):
-        files = _read_gguf(source, gguf)
+    if source.endswith(".gguf"):
+        raise SettingInvalid(
+            setting="--generator",
+            reason="a GGUF file is run by llama-server or Ollama: openbook serve --generator http://host:port/v1",
+        )
+    found = find_folder(source)
     try:
         with quiet():
-            if (found / "adapter_config.json").is_file():
-                model = _merged(found)
-            else:
-                model = AutoModelForCausalLM.from_pretrained(
-                    found,
-                    local_files_only=True,
-                    trust_remote_code=False,
-                    **({"dtype": "auto", "weights_only": True} | files),
-                )
-            named = {key: value for key, value in files.items() if key == "gguf_file"}
-            tokenizer = AutoTokenizer.from_pretrained(found, local_files_only=True, trust_remote_code=False, **named)
+            model = AutoModelForCausalLM.from_pretrained(
+                found, local_files_only=True, trust_remote_code=False, dtype="auto", weights_only=True
+            )
+            tokenizer = AutoTokenizer.from_pretrained(found, local_files_only=True, trust_remote_code=False)
             ends = [model.generation_config.eos_token_id, model.config.get_text_config().eos_token_id]
             ends.append(tokenizer.eos_token_id)
             # the rest of it tells transformers how to sample, and some of it cannot be saved
             model.generation_config = GenerationConfig(eos_token_id=_flat(ends))
-            if hasattr(model.config, "quantization_config"):
-                del model.config.quantization_config
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
-    except SettingInvalid:
-        raise
     except Exception as error:  # the readers of so many formats raise anything
         raise CheckpointInvalid(checkpoint=source, reason=f"as a generator: {first_line(error)}") from error
     positions: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return positions
-
-
-def _merged(folder: Path) -> PreTrainedModel:
-    """The language model that a LoRA was trained on, with its matrices added. Raises SettingInvalid without peft."""
-    if importlib.util.find_spec("peft") is None:
-        raise SettingInvalid(setting="--generator", reason="a LoRA needs peft: pip install 'openbook[lora]'")
-    from peft import AutoPeftModelForCausalLM
-
-    adapted = AutoPeftModelForCausalLM.from_pretrained(folder, dtype="auto", trust_remote_code=False)
-    merged: PreTrainedModel = adapted.merge_and_unload()
-    return merged
 
 
 def _write_reader(source: str, folder: Path, weights: Literal["int8"] | None, new_head: bool) -> None:
@@ -227,27 +202,6 @@ def _in_int8(model: PreTrainedModel) -> dict[str, Tensor]:
             weight = f"{name}.weight"
             tensors[weight], tensors[weight + SCALES] = round_weight(tensors[weight])
     return tensors
-
-
-def _read_gguf(source: str, files: list[Path]) -> dict[str, Any]:
-    """How transformers is to read a GGUF file: unpacked, which is done once, here."""
-    if len(files) != 1:
-        raise CheckpointInvalid(
-            checkpoint=source, reason=f"it holds {len(files)} GGUF files; name one of them, such as {files[0]}."
-        )
-    missing = [package for package in GGUF_PACKAGES if importlib.util.find_spec(package) is None]
-    if missing:
-        raise SettingInvalid(
-            setting="--generator", reason=f"a GGUF file needs {missing[0]}: pip install 'openbook[gguf]'"
-        )
-    from transformers import GgufConfig
-
-    return {
-        "gguf_file": files[0].name,
-        "quantization_config": GgufConfig(dequantize=True),
-        # a few bits were kept of each weight: more than sixteen hold nothing
-        "dtype": torch.bfloat16,
-    }
 
 
 def _flat(ends: list[Any]) -> list[int]:

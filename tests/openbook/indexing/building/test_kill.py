@@ -37,6 +37,16 @@ def kill(folder: Path, encoder: Path, kills: int, *works: str) -> dict[str, dict
     return {work: of_work["kills"] for work, of_work in found.items()}
 
 
+def test_a_build_killed_while_it_embeds_is_finished_by_the_next_with_the_same_bytes(
+    tmp_path: Path, tiny_encoder: Path
+) -> None:
+    again = kill(tmp_path, tiny_encoder, 1, "build")["build"]["embed"]
+    assert again["killed"]
+    assert again["embed_before"] > dict(PLACES["build"])["embed"] - SHARD
+    assert again["read_before"] == N_PASSAGES
+
+
+@pytest.mark.slow
 def test_a_build_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(
     tmp_path: Path, tiny_encoder: Path
 ) -> None:
@@ -51,7 +61,6 @@ def test_a_build_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(
         assert kills[late]["embed_before"] == N_PASSAGES, late
 
 
-# an update is a build of what another version and its changes hold: the quick test is that of a build
 @pytest.mark.slow
 @pytest.mark.parametrize("work", ["update", "update of a graph"])
 def test_an_update_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(

@@ -13,7 +13,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
-    AutoModelForCausalLM,
     AutoTokenizer,
     LlamaConfig,
     LlamaForCausalLM,
@@ -82,24 +81,6 @@ def test_a_composed_checkpoint_answers_as_its_parts_say(
     # a trained question encoder has the scale that it was trained with
     assert facts["prior_scale"] == 1.0
     assert facts["passage_encoder"] == {"name": "tiny-encoder", "fingerprint": "tiny-encoder"}
-
-
-# peft asks transformers in a way that is going away
-@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
-def test_a_lora_of_peft_is_merged_into_its_model(parts: dict[str, Any], tmp_path: Path) -> None:
-    model = AutoModelForCausalLM.from_pretrained(parts["generator"])
-    ids = torch.arange(3, 12)[None]
-    plain = model(ids).logits
-    from peft import LoraConfig, get_peft_model
-
-    lora = LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
-    adapted = get_peft_model(model, lora).eval()
-    adapted.save_pretrained(tmp_path / "lora")
-    causal_tokenizer().save_pretrained(tmp_path / "lora")
-    compose(tmp_path / "mine", **(parts | {"generator": str(tmp_path / "lora")}), prompt=PROMPT)
-    merged = load_checkpoint(tmp_path / "mine").generator(ids).logits
-    assert torch.allclose(merged, adapted(ids).logits, atol=1e-4)
-    assert not torch.allclose(merged, plain, atol=1e-2)
 
 
 def test_cosines_get_a_scale_and_a_chat_template_makes_the_prompt_a_chat(parts: dict[str, Any], tmp_path: Path) -> None:
