@@ -36,7 +36,7 @@ HANDBOOK = [
 ASKED = {
     "How long does a restore take?": "40 minutes",
     "How many weeks of parental leave do I get?": "16",
-    "How do I restore a database?": "run restore-db --from latest",
+    "How do I restore a database?": "restore-db --from latest",
     "When does the Lisbon office open?": "8:30",
 }
 
