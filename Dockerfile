@@ -68,6 +68,7 @@ RUN useradd --system --uid 10001 --user-group --no-create-home --home-dir /nonex
  && install -d -o openbook -g openbook /indexes /checkpoints
 
 COPY --from=dependencies /opt/venv /opt/venv
+COPY checkpoints/openbook-base /opt/openbook/demo/checkpoints/openbook-base
 COPY checkpoints/openbook-mini /opt/openbook/demo/checkpoints/openbook-mini
 COPY checkpoints/openbook-mini-bart /opt/openbook/demo/checkpoints/openbook-mini-bart
 COPY --from=build /opt/openbook/demo/indexes /opt/openbook/demo/indexes
@@ -79,7 +80,7 @@ COPY deploy/image/entrypoint.sh deploy/image/healthcheck.py /opt/openbook/
 ENV PATH=/opt/openbook/site/bin:/opt/venv/bin:$PATH PYTHONPATH=/opt/openbook/site \
     PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 MALLOC_ARENA_MAX=2 HF_HOME=/checkpoints/.huggingface \
     OPENBOOK_HOST=0.0.0.0 OPENBOOK_PORT=8000 \
-    OPENBOOK_INDEXES=/indexes OPENBOOK_CHECKPOINT=/checkpoints/openbook-mini
+    OPENBOOK_INDEXES=/indexes OPENBOOK_CHECKPOINT=/checkpoints/openbook-base
 
 WORKDIR /opt/openbook
 USER 10001:10001

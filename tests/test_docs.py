@@ -120,7 +120,7 @@ def code_of(page: Path) -> str:
 
 
 def test_the_first_page_credits_all_that_the_default_checkpoint_learnt_from() -> None:
-    card = (ROOT / "checkpoints/openbook-mini/README.md").read_text(encoding="utf-8")
+    card = (ROOT / "checkpoints/openbook-base/README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.+?) \|", card.partition("## Training data")[2].partition("\n## ")[0], re.MULTILINE)
     # a data set's name, or the package that it comes in
     names = [re.search(r"\b(?:[\w-]*[A-Z]{2}[\w-]*|[a-z]+-[\w-]+|[A-Z]\w+)", row) for row in rows[2:]]

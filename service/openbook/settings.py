@@ -19,9 +19,10 @@ from pydantic_settings import (
 )
 
 from openbook.errors import SettingInvalid
-from openbook.extensions import SETTINGS, extensions
+from openbook.extensions import SETTINGS, checkpoint_folder, extensions
 
-DEFAULT_CHECKPOINT = "openbook-mini"
+# The first that is installed is served where nothing else is named: the larger one reads better.
+DEFAULT_CHECKPOINTS = ("openbook-base", "openbook-mini")
 # why a service does not start
 FOLLOWS_UNDER_RESOURCE = (
     "resource does not go with following CURRENT: all replicas would be without an index at once. Set "
@@ -39,6 +40,10 @@ _ADDRESS = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 _HOST = re.compile(r"\*|[\w.:\[\]-]+")
 # As browsers send it: small letters, no path, and no port that is the usual one.
 _ORIGIN = re.compile(r"(https(?!.*:443$)|http(?!.*:80$))://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
+
+
+def default_checkpoint() -> str:
+    return next((name for name in DEFAULT_CHECKPOINTS if checkpoint_folder(name)), DEFAULT_CHECKPOINTS[0])
 
 
 def default_indexes() -> Path:
@@ -78,9 +83,10 @@ class Settings(BaseSettings):
         description="Addresses and networks of proxies whose X-Forwarded-For is believed, with commas between them.",
     )
     checkpoint: str = Field(
-        DEFAULT_CHECKPOINT,
+        default_factory=default_checkpoint,
         description="Folder of a Hugging Face RAG checkpoint, or of one that openbook checkpoint compose made; an "
-        "installed one such as openbook-mini; or a hub id such as facebook/rag-token-nq.",
+        "installed one such as openbook-mini; or a hub id such as facebook/rag-token-nq; without it openbook-base, or "
+        "openbook-mini where that alone is installed.",
     )
     generator: str = Field(
         "",

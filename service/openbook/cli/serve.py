@@ -16,13 +16,14 @@ from openbook.cli.options import environment_name, option, with_options
 from openbook.entities import IndexInfo
 from openbook.errors import SettingInvalid, StoreUnreachable
 from openbook.extensions import checkpoint_folder
-from openbook.settings import DEFAULT_CHECKPOINT, Settings, settings_class
+from openbook.settings import Settings, settings_class
 from openbook.storage.index_store import IndexStore
 from openbook.storage.opening import folder_of, store_of
 from openbook.storage.placing import place_copy
 from openbook_client.wire import check_token
 
-# The first becomes CURRENT where there is none.
+# What brings the versions of the demo. The first becomes CURRENT where there is none.
+DEMO_PACKAGE = "openbook-mini"
 DEMO_VERSIONS = ("wiki-2016", "wiki-2018")
 DEMO_TOKEN = "openbook-demo"
 DEMO_QUESTION = "Who is the President of Peru?"
@@ -49,7 +50,7 @@ def serve(
 
 @with_options
 def demo(settings: Annotated[Settings, "checkpoint", "indexes", "host", "port"]) -> None:
-    """Serve the demo: openbook-mini over a small encyclopedia of 2016, with that of 2018 ready to be swapped in.
+    """Serve the demo: a small encyclopedia of 2016, with that of 2018 ready to be swapped in.
 
     Copies the two versions from the package openbook-mini to --indexes if they are missing, then is serve --demo. The
     environment sets what has no option here.
@@ -70,8 +71,7 @@ def provide(store: IndexStore) -> None:
 
 
 def _packaged(version: str) -> Path:
-    """The folder of a version in the package of the default checkpoint."""
-    package = checkpoint_folder(DEFAULT_CHECKPOINT)
+    package = checkpoint_folder(DEMO_PACKAGE)
     folder = None if package is None else package / "indexes" / version
     if folder is None or not folder.is_dir():
         raise SettingInvalid(setting=version, reason="comes with another package: pip install 'openbook[mini]'")

