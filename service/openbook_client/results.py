@@ -367,6 +367,7 @@ class Indexes(Result):
         GuardCheck | None, Field(description="The last one of this service; null: none since it started.")
     ] = None
     feedback: Annotated[bool, Field(description="Whether POST /feedback keeps what readers say.")]
+    offers: Annotated[tuple[str, ...], Field(description="What else POST /answer gives where asked: a receipt.")] = ()
 
 
 class FileInfo(Part):

@@ -45,13 +45,15 @@ class Addition:
     the body of /answer, and, where that is on, what `make` returns as a field of the response.
 
     `check(call)` raises before anything is computed. Neither is called for a stream, which is refused. Where
-    `always(settings)` holds, every answer that is no stream has it, whatever the body says.
+    `always(settings)` holds, every answer that is no stream has it, whatever the body says. Where `offered(settings)`
+    holds, GET /index names it, and the page offers it.
     """
 
     description: str
     check: "Callable[[Call], None]"
     make: "Callable[[Call, AnswerRequest, Answer], Awaitable[Any]]"
     always: "Callable[[TheSettings], bool]" = lambda settings: False
+    offered: "Callable[[TheSettings], bool]" = lambda settings: True
 
 
 @cache

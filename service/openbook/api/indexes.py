@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse
 from openbook import errors
 from openbook.api.access import TheActor, TheServices, TheSettings, admin
 from openbook.api.body import JsonRoute
+from openbook.api.calls import additions
 from openbook.api.composition import Services
 from openbook.api.index_responses import generator_record, progress_record, resident_record
 from openbook.api.openapi import BODY_PROBLEMS, problem_responses
@@ -44,7 +45,7 @@ def change(name: str, report: type[results.Result], *problems: type[errors.Openb
 
 
 @router.get("/index", responses=problem_responses(errors.IndexCorrupt))
-async def indexes(services: TheServices) -> results.Indexes:
+async def indexes(services: TheServices, settings: TheSettings) -> results.Indexes:
     """The live version and its generation, what is open, and what is on disk."""
     versions = await services.lists.run(services.store.versions)
     now, prior = services.live.now(), services.engine.facts.prior
@@ -61,6 +62,7 @@ async def indexes(services: TheServices) -> results.Indexes:
         generator=generator_record(services.engine.generator()),
         last_check=results.GuardCheck.model_validate(check) if check is not None else None,
         feedback=services.feedback is not None,
+        offers=tuple(name for name, one in additions().items() if one.offered(settings)),
     )
 
 

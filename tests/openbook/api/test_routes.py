@@ -186,6 +186,7 @@ def test_the_index_route_tells_what_is_live_open_and_on_disk(
         "generator": None,
         "last_check": None,
         "feedback": False,
+        "offers": [],
     }
 
 

@@ -9,6 +9,7 @@ import { announce, byId, element } from "./dom.js";
 import { feedbackView } from "./feedback.js";
 import { named } from "./format.js";
 import { fromFragment, toFragment } from "./permalink.js";
+import { receiptView } from "./receipt.js";
 import { hear } from "./telling.js";
 import { hideTrouble, showTrouble } from "./trouble.js";
 import { drawVersions, readManifests } from "./versions.js";
@@ -91,6 +92,7 @@ function showAnswer(leaning, found, place) {
   const leaveOut = (id) => askAndRemember({ ...asked, without: [...without, id] });
   const view = answerView(leaning.question, found, toFragment(asked), leaveOut, without);
   if (latest?.index.feedback) view.append(feedbackView(found.requestId));
+  if (latest?.index.offers.includes("receipt")) view.append(receiptView(asked));
   place(view);
   announce(`${answerText(found)}. From ${named(found.index)}.`);
 }

@@ -68,11 +68,17 @@ async def _make(call: Call, asked: AnswerRequest, found: Answer) -> str:
     return receipt_id
 
 
+def _kept(settings: Settings) -> bool:
+    return isinstance(settings, ReceiptsSettings) and settings.receipts is not None
+
+
 def _always(settings: Settings) -> bool:
-    return isinstance(settings, ReceiptsSettings) and settings.receipts is not None and settings.receipts_always
+    return isinstance(settings, ReceiptsSettings) and _kept(settings) and settings.receipts_always
 
 
-addition = Addition("Keep a signed receipt of the answer; `receipt` of the response is its id.", _check, _make, _always)
+addition = Addition(
+    "Keep a signed receipt of the answer; `receipt` of the response is its id.", _check, _make, _always, _kept
+)
 
 
 @router.get(

@@ -49,6 +49,12 @@ def key_of(folder: Path) -> bytes:
     return bytes.fromhex((folder / "key").read_text())
 
 
+def test_a_service_says_whether_it_keeps_receipts(client: TestClient, settings: Settings, engine: RagEngine) -> None:
+    assert client.get("/index").json()["offers"] == ["receipt"]
+    with client_of(create_app(settings, engine=engine)) as without:
+        assert without.get("/index").json()["offers"] == []
+
+
 def test_a_receipt_holds_the_answer_and_what_it_was_made_from(client: TestClient, folder: Path) -> None:
     answer, receipt = given(client, n_docs=3)
     assert altered(receipt, key_of(folder)) == []
