@@ -156,6 +156,13 @@ MUTANTS = [
         "openbook/api/test_work.py",
     ),
     Mutant(
+        "a wrong key of a reader is refused",
+        "plugins/keys/gate.py",
+        "if key is None and not is_admin_token(sent, self.settings):",
+        "if False:",
+        "openbook/plugins/keys/test_gate.py",
+    ),
+    Mutant(
         "a wrong admin token is refused",
         "api/access.py",
         "if is_admin_token(given, settings_of(request)):",
