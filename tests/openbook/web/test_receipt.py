@@ -33,10 +33,12 @@ def test_a_reader_keeps_a_receipt_and_opens_it(open_page: OpenPage, keeping: str
     ask(page, QUESTION)
     answer = page.locator(".answer .says").text_content()
     page.get_by_role("button", name="Keep a receipt").click()
-    page.get_by_role("link", name="The receipt").click()
-    expect(page.locator("h1")).to_have_text(answer)
-    expect(page.locator(".asked")).to_have_text(QUESTION)
-    expect(page.get_by_role("table")).to_contain_text("signature")
+    with page.expect_popup() as opened:
+        page.get_by_role("link", name="The receipt").click()
+    receipt = opened.value
+    expect(receipt.locator("h1")).to_have_text(answer)
+    expect(receipt.locator(".asked")).to_have_text(QUESTION)
+    expect(receipt.get_by_role("table")).to_contain_text("signature")
 
 
 def test_a_service_without_receipts_offers_none(open_page: OpenPage, server: str) -> None:

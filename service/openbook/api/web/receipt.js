@@ -12,7 +12,8 @@ export function receiptView(asked) {
     said.textContent = "Asking once more …";
     try {
       const { receipt } = await call("/answer", { body: { ...bodyOf(asked), receipt: true } });
-      said.replaceChildren(element("a", { href: `/receipts/${receipt}` }, "The receipt"), ", signed, to print or save.");
+      const link = { href: `/receipts/${receipt}`, target: "_blank", rel: "noopener noreferrer" };
+      said.replaceChildren(element("a", link, "The receipt"), ", signed, to print or save.");
       keep.remove();
     } catch (problem) {
       said.textContent = problem.message;
