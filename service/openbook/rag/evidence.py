@@ -19,7 +19,7 @@ MOST_SPANS = 20
 # Characters on either side of a span: passages of others may be of any length.
 MOST_AROUND = 600
 # Sentences around an answer to a question that asks how.
-BEFORE, AFTER = 1, 2
+BEFORE, AFTER = 2, 2
 
 _EXPLAINS = re.compile(
     r"\b(?:how (?:do|does|did|can|could|should|would|must|is|are|was|were|to|i)|why|explain|describe|"

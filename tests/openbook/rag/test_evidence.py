@@ -22,7 +22,7 @@ Turn the bike upside down. It takes ten minutes:
    * Mind the rim.
 
 Then put all back."""
-NIGHT = "Day ends. The sun sets. It rains. Dogs bark. Owls call. Day comes."
+NIGHT = "It is noon. Day ends. The sun sets. It rains. Dogs bark. Owls call. Day comes."
 CODE = """Backups
 
 Pause the server first:
@@ -72,7 +72,7 @@ def test_the_unit_that_holds_the_answer_is_what_it_stands_on(question: str, answ
         ("How is a tube changed?", "ten minutes", WHEEL, "Turn the", "rim."),
         ("How do I make a backup?", "cp -r /srv /backup", CODE, "Pause the", "backup\n```"),
         ("Why is the server paused?", "Pause the server", CODE, "Pause the", "backup\n```"),
-        ("What happens at night?", "rains", NIGHT, "The sun", "Owls call."),
+        ("What happens at night?", "rains", NIGHT, "Day ends.", "Owls call."),
         ("How long is a night?", "rains", NIGHT, "It rains", "rains."),
     ],
 )

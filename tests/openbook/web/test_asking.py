@@ -86,6 +86,24 @@ def test_a_follow_up_is_completed_from_what_was_asked_before(server: str, open_p
     assert "question=Who+is+the+President+of+Chile" in page.url
 
 
+@pytest.mark.parametrize(
+    ("question", "large"),
+    [
+        ("what do i do with the president of peru ?", True),
+        ("how do i become president of peru ?", True),
+        ("what do i get from the president of peru ?", False),
+    ],
+)
+def test_of_a_procedure_what_it_stands_on_is_printed_large(
+    server: str, open_page: OpenPage, question: str, large: bool
+) -> None:
+    page = open_page(server)
+    ask(page, question)
+    expect(page.locator(".answer .words")).to_be_visible()
+    answer = post(f"{server}/answer", json={"question": question, "model": "token"}).json()
+    expect(page.locator(".answer .says")).to_have_text(answer["evidence"][0]["text"] if large else answer["answer"])
+
+
 def test_pointing_at_a_token_or_focusing_it_shows_its_posterior(server: str, open_page: OpenPage) -> None:
     page = open_page(server + LINK)
     open_words(page)

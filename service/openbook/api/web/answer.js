@@ -9,7 +9,8 @@ import { plain, tokenRow } from "./tokens.js";
 const MODELS = { token: "RAG-Token", sequence: "RAG-Sequence", "single-prompt": "single prompt" };
 const NOTHING = "(an empty answer)";
 // as the service tells one, but for measures
-const PROCEDURE = /\b(how (do|does|did|can|could|should|would|must|to|i)|why|explain|describe|what happens)\b/i;
+const PROCEDURE = new RegExp("\\b(how (do|does|did|can|could|should|would|must|to|i)|why|explain|describe|"
+  + "what (happens|happened|steps|(do|should|must|can) (i|we|you) do))\\b", "i");
 const UNKNOWN = "I would rather not answer: these passages do not seem to say.";
 
 export function answerText(answer) {

@@ -20,5 +20,5 @@ export function receiptView(asked) {
       keep.disabled = false;
     }
   });
-  return element("aside", { "aria-label": "Receipt" }, element("p", { className: "actions" }, keep, " ", said));
+  return element("aside", { className: "feedback", "aria-label": "Receipt" }, element("p", { className: "actions" }, keep, " ", said));
 }
