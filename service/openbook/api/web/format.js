@@ -45,7 +45,11 @@ export function megabytes(bytes) {
   return bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)}${THIN}MB` : `${(bytes / 1e9).toFixed(1)}${THIN}GB`;
 }
 
-// "From wiki-2018, text of 20 December 2018, generation 3": what every answer names.
+// "From wiki-2018, text of 20 December 2018, generation 3": what every answer names; a folder's text has no date.
 export function named(index) {
-  return `${index.version}, text of ${date(index.snapshot_date)}, generation ${index.generation}`;
+  return `${index.version}${dated(index)}, generation ${index.generation}`;
+}
+
+export function dated({ snapshot_date: day }) {
+  return day ? `, text of ${date(day)}` : "";
 }

@@ -2,7 +2,7 @@
 
 import { call } from "./api.js";
 import { byId, element } from "./dom.js";
-import { count, date } from "./format.js";
+import { count, dated } from "./format.js";
 import { linkedTitle } from "./passages.js";
 
 // the version that is drawn, once all is there that the service tells of it
@@ -18,8 +18,7 @@ export async function drawBook(manifest, ask) {
   if (book.version !== version) return;
   if (book.complete) whole = version;
   const documents = book.documents === null ? "" : `${count(book.documents)} documents in `;
-  const dated = manifest.snapshot_date ? `, text of ${date(manifest.snapshot_date)}` : "";
-  byId("book").textContent = `${version}: ${documents}${count(manifest.n_passages)} passages${dated}`;
+  byId("book").textContent = `${version}: ${documents}${count(manifest.n_passages)} passages${dated(manifest)}`;
   byId("offered").hidden = book.questions.length === 0;
   const listed = byId("examples");
   // a button that has the focus keeps it
