@@ -204,7 +204,7 @@ class Filtering:
             case "integer" if isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63:
                 stored = value
             case "number" if isinstance(value, int | float) and not isinstance(value, bool):
-                stored = float(value)
+                return (0.0, -0.0) if value == 0 else (float(value),)  # two zeros to Arrow, which compares hashes
         if stored is None:
             raise self._wrong(one, f"{place}.value", kind, f"it takes {TAKES[kind]}, not {value!r:.80}")
         return (stored,)

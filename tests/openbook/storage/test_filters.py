@@ -128,6 +128,14 @@ def test_a_mask_is_what_each_passage_says_by_itself(rows: list[Row], chosen: dic
     assert (mask.dtype, mask.tolist()) == (np.dtype(bool), [passes(row, chosen) for row in rows])
 
 
+@pytest.mark.parametrize("value", [0, 0.0, -0.0])
+def test_there_is_one_zero(value: float) -> None:
+    book = filtering([row_of(**{"meta.price": price}) for price in (0.0, -0.0, 1.0)])
+    for operator, chosen in (("==", value), ("in", [value])):
+        one = parse_filter({"field": "meta.price", "operator": operator, "value": chosen})
+        assert book.mask(one).tolist() == [True, True, False]
+
+
 @settings(deadline=None, max_examples=15)
 @given(filters_drawn)
 def test_a_filter_comes_back_from_its_json(chosen: dict[str, Any]) -> None:
