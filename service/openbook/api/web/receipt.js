@@ -20,5 +20,6 @@ export function receiptView(asked) {
       keep.disabled = false;
     }
   });
-  return element("aside", { className: "feedback", "aria-label": "Receipt" }, element("p", { className: "actions" }, keep, " ", said));
+  return element("aside", { className: "feedback", "aria-label": "Receipt" },
+    element("p", { className: "actions" }, keep, " ", said));
 }
