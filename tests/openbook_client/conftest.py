@@ -38,9 +38,10 @@ class Both:
         return call
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def library(tiny_indexes: Path, tiny_checkpoint: Path, engine: RagEngine) -> Iterator[str]:
-    """The address of one service for all tests that change nothing in it."""
+    """The address of one service for all tests that change nothing in it. While it runs, the access log goes nowhere:
+    so it ends with the tests of this folder, whichever this process runs next."""
     settings = Settings(
         indexes=tiny_indexes, checkpoint=str(tiny_checkpoint), admin_token=SecretStr(TOKEN), follow_s=0.0, port=0
     )
