@@ -50,7 +50,7 @@ def serve(
 
 @with_options
 def demo(settings: Annotated[Settings, "checkpoint", "indexes", "host", "port"]) -> None:
-    """Serve the demo: a small encyclopedia of 2016, with that of 2018 ready to be swapped in.
+    """Serve a small encyclopedia of 2016, and let an administrator swap in the one of 2018.
 
     Copies the two versions from the package openbook-mini to --indexes if they are missing, then is serve --demo. The
     environment sets what has no option here.

@@ -104,6 +104,17 @@ def test_of_a_procedure_what_it_stands_on_is_printed_large(
     expect(page.locator(".answer .says")).to_have_text(answer["evidence"][0]["text"] if large else answer["answer"])
 
 
+def test_an_answer_names_the_date_of_its_text_where_there_is_one(server: str, open_page: OpenPage) -> None:
+    names = open_page(server).evaluate(
+        """async () => {
+          const { named } = await import("/static/format.js");
+          const folder = { version: "notes", snapshot_date: null, generation: 0 };
+          return [named(folder), named({ ...folder, snapshot_date: "2018-12-20" })];
+        }"""
+    )
+    assert names == ["notes, generation 0", "notes, text of 20 December 2018, generation 0"]
+
+
 def test_pointing_at_a_token_or_focusing_it_shows_its_posterior(server: str, open_page: OpenPage) -> None:
     page = open_page(server + LINK)
     open_words(page)

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from secrets import token_hex
 from string import Template
-from typing import Any
+from typing import Any, TypeGuard
 
 from fastapi import APIRouter
 from starlette.responses import HTMLResponse, Response
@@ -68,12 +68,12 @@ async def _make(call: Call, asked: AnswerRequest, found: Answer) -> str:
     return receipt_id
 
 
-def _kept(settings: Settings) -> bool:
+def _kept(settings: Settings) -> TypeGuard[ReceiptsSettings]:
     return isinstance(settings, ReceiptsSettings) and settings.receipts is not None
 
 
 def _always(settings: Settings) -> bool:
-    return isinstance(settings, ReceiptsSettings) and _kept(settings) and settings.receipts_always
+    return _kept(settings) and settings.receipts_always
 
 
 addition = Addition(
