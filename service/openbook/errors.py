@@ -97,7 +97,7 @@ class ResponseTooLarge(OpenbookError):
 
     code = "response_too_large"
     message = (
-        "The response has more than the {most:,} bytes of OPENBOOK_MAX_RESPONSE_BYTES. Ask for fewer passages, or in "
+        "The response has more than {most:,} bytes. Ask for fewer passages, or in "
         "one call for fewer questions or versions."
     )
 

@@ -29,6 +29,8 @@ FOLLOWS_UNDER_RESOURCE = (
     "OPENBOOK_FOLLOW_S=0, and swap one replica after the other: openbook index swap VERSION --url http://REPLICA:8000"
 )
 PREFIX = "OPENBOOK_"
+# times OPENBOOK_TIMEOUT_S
+LONGEST = 4
 # files of the working directory that settings are read from
 VARIABLES_FILE = ".env"
 FILE = "openbook.toml"
@@ -141,26 +143,19 @@ class Settings(BaseSettings):
     max_queue: int = Field(
         32, ge=0, le=10_000, description="Largest number of questions in the queue, beside those being computed."
     )
-    timeout_s: float = Field(30.0, gt=0, le=600, description="Seconds a question may take when it names no timeout.")
-    max_timeout_s: float = Field(
-        120.0,
+    timeout_s: float = Field(
+        30.0,
         gt=0,
-        le=3600,
-        description="Largest timeout_s that a question may ask for, and longest time of a comparison; never below "
-        "OPENBOOK_TIMEOUT_S.",
+        le=600,
+        description="Seconds that a question may take which names no timeout. It may name up to four times as many, "
+        "the most that a comparison takes.",
     )
-    max_docs: int = Field(50, ge=1, le=1000, description="Largest n_docs that a question may ask for.")
-    max_beams: int = Field(16, ge=1, le=64, description="Largest num_beams that a question may ask for.")
     max_new_tokens: int = Field(128, ge=1, le=1024, description="Largest max_new_tokens that a question may ask for.")
     max_work: int = Field(
         400_000,
         ge=1,
         description="Largest product of passages, beams and tokens, or of passages and bytes of targets, that a "
         "question may ask for.",
-    )
-    max_body_bytes: int = Field(262_144, ge=1024, description="Largest request body, in bytes.")
-    max_response_bytes: int = Field(
-        8 << 20, ge=65_536, le=1 << 30, description="Largest response to a question, a stream included, in bytes."
     )
     swap_policy: Literal["availability", "resource"] = Field(
         "availability",
@@ -180,13 +175,7 @@ class Settings(BaseSettings):
         description="Seconds between two reads of CURRENT, which another replica may have changed; 0 never reads it, "
         "nor does policy resource.",
     )
-    drain_s: float = Field(
-        60.0, gt=0, le=3600, description="Seconds that a swap with policy resource waits for questions to end."
-    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level to log.")
-    log_format: Literal["json", "text"] = Field(
-        "json", description="json: one object a line, for machines; text: the same for a terminal."
-    )
     log_questions: bool = Field(False, description="Log the question of each request. It may be somebody's secret.")
     feedback: Path | None = Field(
         None,
@@ -232,6 +221,11 @@ class Settings(BaseSettings):
         if url and not _ADDRESS.fullmatch(url):
             raise ValueError(f"{url!r} is no address that a path can follow, such as https://books.example.org")
         return url
+
+    @property
+    def longest_s(self) -> float:
+        """The most seconds that a question may ask for, that a comparison takes, and that a swap waits for both."""
+        return LONGEST * self.timeout_s
 
     @property
     def indexes_url(self) -> str | None:

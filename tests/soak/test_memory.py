@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from openbook.api.schemas import MAX_BEAMS, MAX_DOCS
 from openbook.entities import Passage
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
@@ -36,16 +37,16 @@ def test_the_largest_question_twice_at_once_stays_below_the_limit_of_the_deploym
     model: str, tmp_path: Path, indexes: Path, nursery: Nursery, summary: Summary
 ) -> None:
     settings = Settings()
-    # the largest question that each bound allows alone, which an operator's bound of the product would refuse
-    largest: dict[str, object] = {"max_work": 10_000_000, "max_timeout_s": 600}
+    # the largest question that each bound allows alone, which the bound of their product would refuse
+    largest: dict[str, object] = {"max_work": 10_000_000, "timeout_s": 600}
     server = nursery.begin(tmp_path / "log", indexes=indexes, checkpoint=str(CHECKPOINT), threads=0, **largest)
     server.wait_until_ready()
     body = {
         "question": LONGEST_QUESTION,
         "model": model,
-        "n_docs": settings.max_docs,
-        "num_beams": settings.max_beams,
-        "num_answers": settings.max_beams,
+        "n_docs": MAX_DOCS,
+        "num_beams": MAX_BEAMS,
+        "num_answers": MAX_BEAMS,
         "max_new_tokens": settings.max_new_tokens,
         "timeout_s": 600,
     }
@@ -65,7 +66,7 @@ def indexes(tmp_path: Path) -> Path:
     """A version of the checkpoint's encoder with as many passages as a question may ask for."""
     store = IndexStore(tmp_path / "indexes")
     encoder = json.loads((CHECKPOINT / "openbook.json").read_text())["passage_encoder"]
-    n_docs = Settings().max_docs
+    n_docs = MAX_DOCS
     publish(
         store,
         "largest",

@@ -28,6 +28,8 @@ from openbook.extensions import MIDDLEWARE, extensions
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 
+# Bytes of a response to a question, a stream included.
+MAX_RESPONSE = 8 << 20
 DESCRIPTION = (
     "Questions answered by retrieval-augmented generation. Every answer names the index version that it came from, "
     "the passages that it used and the posterior of each passage at each token."
@@ -53,7 +55,7 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
             app.state.startup_failure = error
             raise
         app.state.services = services
-        app.state.writer = writer = Writer(settings.max_response_bytes)
+        app.state.writer = writer = Writer(MAX_RESPONSE)
         # once, whether the server or the end of the lifespan calls it first
         end = cache(lambda: asyncio.create_task(end_work(services)))
         app.state.end_work = end

@@ -14,6 +14,8 @@ from starlette.types import Message, Receive
 JSON = "application/json"
 # For a whole body, which is small: 262,144 bytes in this time are 70 kbit/s.
 BODY_TIMEOUT_S = 30.0
+# bytes
+MAX_BODY = 262_144
 # The rest of a body is not read, so its connection cannot be used again.
 CLOSE = {"connection": "close"}
 
@@ -33,7 +35,7 @@ class JsonRoute(APIRoute):
         async def handle_checked(request: Request) -> Response:
             try:
                 async with asyncio.timeout(BODY_TIMEOUT_S):
-                    body = await _read(request, request.app.state.settings.max_body_bytes)
+                    body = await _read(request, MAX_BODY)
             except TimeoutError as error:
                 detail = f"The request body did not come within {BODY_TIMEOUT_S:g} s."
                 raise HTTPException(408, detail, CLOSE) from error

@@ -155,7 +155,7 @@ def open_services(
             dimension=engine.facts.dimension,
             retriever=settings.retriever,
             free_memory=free_memory,
-            drain_s=settings.drain_s,
+            drain_s=settings.longest_s,
         ),
         history=history,
         replica=replica,

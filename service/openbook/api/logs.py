@@ -3,13 +3,10 @@
 import json
 import logging
 from datetime import UTC, datetime
-from typing import Literal
 
 FACTS = "facts"
 # the answer, which spans describe and the access log leaves out
 FOUND = "found"
-
-LogFormat = Literal["json", "text"]
 
 
 class JsonFormatter(logging.Formatter):
@@ -42,10 +39,10 @@ class TextFormatter(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
-def configure_logging(level: str, log_format: LogFormat = "json") -> None:
-    """For a process that serves. A program that only imports the app keeps its own logging."""
+def configure_logging(level: str) -> None:
+    """For a process that serves: text on a terminal, else JSON. A program that imports the app keeps its own logging."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    handler.setFormatter(TextFormatter() if handler.stream.isatty() else JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # its one line a request says less than ours
     logging.getLogger("uvicorn.access").disabled = True

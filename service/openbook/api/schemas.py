@@ -36,6 +36,9 @@ MAX_QUESTIONS = 64
 # Of a question that does not say how many passages it reads, and how many tokens its answer may have.
 USUAL_DOCS = 5
 USUAL_NEW_TOKENS = 32
+# The most that one question reads, as in the paper's experiments (section 3), and the most beams.
+MAX_DOCS = 50
+MAX_BEAMS = 16
 MAX_VERSION = 64
 MAX_REQUEST_ID = 64
 MAX_CORRECTION = 2_000
@@ -178,7 +181,7 @@ class _Searching(_Body):
         facts = engine.facts
         given: dict[str, Any] = {"model": facts.model, "decoding": facts.decoding}
         if self.n_docs is None:
-            given |= {"n_docs": min(USUAL_DOCS, settings.max_docs), "or_all": True}
+            given |= {"n_docs": USUAL_DOCS, "or_all": True}
         # an option that the entity has under the same name is passed on as it is, but for those that are read here
         same = {field.name for field in fields(AnswerOptions)} - {"retriever", "search", "filter"}
         given |= {name: value for name in same if (value := getattr(self, name, None)) is not None}
@@ -314,8 +317,8 @@ class _AnsweringBody(OpenbookOptions, QuestionBody):
         return num_answers
 
     def options(self, settings: Settings, engine: RagEngine) -> AnswerOptions:
-        if self.num_beams is None and self.num_answers > settings.max_beams:
-            reason = f"must be at most {settings.max_beams}, not {self.num_answers}"
+        if self.num_beams is None and self.num_answers > MAX_BEAMS:
+            reason = f"must be at most {MAX_BEAMS}, not {self.num_answers}"
             raise InvalidRequest(field="num_answers", reason=reason)
         options = replace(super().options(settings, engine), num_beams=self.num_beams or self.num_answers)
         if self.abstain == "never":
@@ -424,7 +427,7 @@ class CompareRequest(_AnsweringBody):
 
     def timeout(self, settings: Settings) -> float:
         # each version may take the time that it may take alone
-        return min(super().timeout(settings) * len(self.versions), longest_s(settings))
+        return min(super().timeout(settings) * len(self.versions), settings.longest_s)
 
 
 class ScoreRequest(_Pinned):
@@ -534,16 +537,11 @@ class HistoryQuery(_Body):
     limit: int = Field(20, ge=1, le=MAX_HISTORY, description="The newest so many.")
 
 
-def longest_s(settings: Settings) -> float:
-    """The most seconds that a call may take."""
-    return max(settings.timeout_s, settings.max_timeout_s)
-
-
 def limits(settings: Settings) -> dict[str, float]:
-    """The largest value of each field that has one of the operator's choosing."""
+    """The largest value of each field whose bound is not its type's."""
     return {
-        "n_docs": settings.max_docs,
-        "num_beams": settings.max_beams,
+        "n_docs": MAX_DOCS,
+        "num_beams": MAX_BEAMS,
         "max_new_tokens": settings.max_new_tokens,
-        "timeout_s": longest_s(settings),
+        "timeout_s": settings.longest_s,
     }

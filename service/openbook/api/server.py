@@ -196,7 +196,7 @@ def serve(settings: Settings) -> int:
 
     Raises the OpenbookError that kept the service from starting.
     """
-    configure_logging(settings.log_level, settings.log_format)
+    configure_logging(settings.log_level)
     app = create_app(settings)
     try:
         Server(server_config(app, settings)).run()

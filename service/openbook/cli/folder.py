@@ -97,8 +97,7 @@ def _own(settings: Settings, folder: Path, name: str | None) -> dict[str, object
         digest = hashlib.sha256(which.encode("utf-8", "surrogateescape")).hexdigest()[:8]
         own["indexes"] = str(user_data_path("openbook") / "folders" / f"{name_of(folder)}-{digest}")
     # a person sits before it: what goes well needs no line
-    for_people = {"log_level": "warning", "log_format": "text"}
-    return own | {name: value for name, value in for_people.items() if name not in settings.model_fields_set}
+    return own | ({} if "log_level" in settings.model_fields_set else {"log_level": "warning"})
 
 
 def _accompany(settings: Settings, follower: Follower) -> None:

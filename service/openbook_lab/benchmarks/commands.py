@@ -20,7 +20,7 @@ from openbook_lab.evaluation.reports import ReportFiles
 Serving = Annotated[
     Settings,
     *("checkpoint", "indexes", "index", "device", "dtype", "threads"),
-    *("workers", "max_batch", "max_queue", "max_docs"),
+    *("workers", "max_batch", "max_queue"),
 ]
 
 

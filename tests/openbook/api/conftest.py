@@ -52,9 +52,7 @@ def engine(tiny_checkpoint: Path, request: pytest.FixtureRequest) -> RagEngine:
 
 
 def settings_of(indexes: Path, checkpoint: Path) -> Settings:
-    return settings_class()(
-        indexes=indexes, checkpoint=str(checkpoint), admin_token=SecretStr(TOKEN), port=0, max_docs=20
-    )
+    return settings_class()(indexes=indexes, checkpoint=str(checkpoint), admin_token=SecretStr(TOKEN), port=0)
 
 
 @pytest.fixture
@@ -81,7 +79,7 @@ def client(app: FastAPI) -> Iterator[TestClient]:
 def reader(tiny_indexes: Path, tiny_checkpoint: Path, engine: RagEngine) -> Iterator[TestClient]:
     """A client of one service, for all tests that change nothing in it."""
     settings = Settings(
-        indexes=tiny_indexes, checkpoint=str(tiny_checkpoint), admin_token=SecretStr(TOKEN), follow_s=0.0, max_docs=20
+        indexes=tiny_indexes, checkpoint=str(tiny_checkpoint), admin_token=SecretStr(TOKEN), follow_s=0.0
     )
     app = create_app(settings, engine=engine)
     app.state.attempts = FailedAttempts(most=10**9)

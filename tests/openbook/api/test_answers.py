@@ -42,7 +42,7 @@ def test_a_bad_question_has_the_error_that_it_has_alone_and_fails_no_other(reade
     bad: list[dict[str, Any]] = [
         {"question": " "},
         {"question": PERU, "n_doc": 3},
-        {"question": PERU, "n_docs": 21},
+        {"question": PERU, "n_docs": 51},
         {"question": PERU, "n_docs": 13},
         {"question": "long " * 400, **SMALL},
         {"question": PERU, "index": "tiny-1066"},

@@ -34,7 +34,7 @@ OF_ANSWER: list[tuple[object, str, str]] = [
     ({"question": "who\0am"}, "question", "holds a NUL character"),
     ({"question": "\ud800"}, "question", HALF),
     ({**QUESTION, "qestion": 1}, "qestion", UNKNOWN),
-    ({**QUESTION, "n_docs": 21}, "n_docs", "must be at most 20, not 21"),
+    ({**QUESTION, "n_docs": 51}, "n_docs", "must be at most 50, not 51"),
     *(({**QUESTION, "n_docs": few}, "n_docs", AT_LEAST_1) for few in (0, -5)),
     *(({**QUESTION, "n_docs": wrong}, "n_docs", NO_INTEGER) for wrong in (2.5, "5", True)),
     ({**QUESTION, "model": "words"}, "model", "must be 'token', 'sequence' or 'single-prompt'"),

@@ -48,7 +48,7 @@ def test_the_groups_say_which_version_says_what(indexes_folder: Path, make_clien
     ("changed", "ended"),
     [
         *(({"versions": ["tiny-2016", wrong]}, (404, "unknown_index")) for wrong in ("wiki-1999", "../tiny-2018")),
-        *(({"n_docs": many}, (422, "invalid_request")) for many in (13, 21)),
+        *(({"n_docs": many}, (422, "invalid_request")) for many in (13, 51)),
         ({"timeout_s": 1e-9}, (504, "deadline_exceeded")),
     ],
 )

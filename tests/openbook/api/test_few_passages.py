@@ -30,7 +30,7 @@ def few(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path, engine:
     add_bm25(store, "two")
     publish_tiny(store, "tiny-2016", as_version="twelve")
     store.set_current("two")
-    settings = Settings(indexes=store.folder, checkpoint=str(tiny_checkpoint), follow_s=0.0, max_docs=4)
+    settings = Settings(indexes=store.folder, checkpoint=str(tiny_checkpoint), follow_s=0.0)
     with client_of(create_app(settings, engine=engine)) as client:
         yield client
 
@@ -45,8 +45,7 @@ def n_passages(client: TestClient, call: str, **more: object) -> int:
 def test_a_question_that_names_no_number_reads_all_there_are(few: TestClient, call: str) -> None:
     assert n_passages(few, call) == n_passages(few, call, n_docs=None) == n_passages(few, call, n_docs=2) == 2
     assert n_passages(few, call, retriever="bm25") == 2
-    # five, but for an operator who allows four
-    assert n_passages(few, call, index="twelve") == 4
+    assert n_passages(few, call, index="twelve") == 5
 
 
 @pytest.mark.parametrize("retriever", ["dense", "bm25"])
@@ -59,4 +58,4 @@ def test_a_number_that_is_named_is_the_number_or_an_error(few: TestClient, retri
 def test_a_comparison_reads_of_each_version_what_it_holds(few: TestClient) -> None:
     body = {"question": PERU, "versions": ["two", "twelve"], "max_new_tokens": 2}
     answers = few.post("/compare", json=body).raise_for_status().json()["answers"]
-    assert [len(one["passages"]) for one in answers] == [2, 4]
+    assert [len(one["passages"]) for one in answers] == [2, 5]

@@ -49,7 +49,7 @@ def dated(dated_folder: Path, tiny_checkpoint: Path, engine: RagEngine) -> Itera
     """A client of a service that has both open."""
     settings = settings_class()(
         **{"indexes": dated_folder, "checkpoint": str(tiny_checkpoint), "admin_token": SecretStr(TOKEN)},
-        **{"follow_s": 0.0, "residents": 2, "max_docs": 20, "milvus_databases": addresses(dated_folder)},
+        **{"follow_s": 0.0, "residents": 2, "milvus_databases": addresses(dated_folder)},
     )
     with client_of(create_app(settings, engine=engine)) as client:
         assert client.post("/index/load", json={"version": "tiny-2018"}, headers=ADMIN).status_code == 200

@@ -11,7 +11,7 @@ from openbook.settings import Settings
 @pytest.fixture
 def app(settings: Settings, engine: RagEngine) -> FastAPI:
     """Small answers, and administration that is not closed by what the generator sends."""
-    return create_app(settings.model_copy(update={"max_docs": 4, "max_beams": 2, "max_new_tokens": 3}), engine=engine)
+    return create_app(settings.model_copy(update={"max_work": 200, "max_new_tokens": 3}), engine=engine)
 
 
 def ask_of(app: FastAPI, settings: Settings, examples: int) -> int:

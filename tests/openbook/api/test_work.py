@@ -61,29 +61,23 @@ def test_a_retrieval_generates_nothing(make_client: MakeClient) -> None:
 def test_the_usual_bounds_let_the_papers_questions_pass(make_client: MakeClient) -> None:
     # thorough RAG-Sequence over 50 passages with a beam of four; the tiny index is smaller, and says so
     body = {"question": PERU, "n_docs": 50, "num_beams": 4, "model": "sequence"}
-    _, _, [(field, reason)] = refused(make_client(max_docs=50).post("/answer", json=body))
+    _, _, [(field, reason)] = refused(make_client().post("/answer", json=body))
     assert (field, "the index 'tiny-2016' holds 12" in reason) == ("n_docs", True)
 
 
 def test_no_question_may_name_a_longer_time_than_the_operator(make_client: MakeClient) -> None:
-    client = make_client(timeout_s=5.0, max_timeout_s=7.5)
+    client = make_client(timeout_s=5.0)
     for path, body in BODIES.items():
-        assert client.post(path, json=body | {"timeout_s": 7.5}).status_code == 200
-        response = client.post(path, json=body | {"timeout_s": 8})
-        assert refused(response) == (422, "invalid_request", [("timeout_s", "must be at most 7.5, not 8.0")])
+        assert client.post(path, json=body | {"timeout_s": 20}).status_code == 200
+        response = client.post(path, json=body | {"timeout_s": 20.5})
+        assert refused(response) == (422, "invalid_request", [("timeout_s", "must be at most 20, not 20.5")])
 
 
-def test_the_usual_time_is_allowed_whatever_the_bound(make_client: MakeClient) -> None:
-    client = make_client(timeout_s=60.0, max_timeout_s=7.5)
-    assert client.post("/answer", json=BODIES["/answer"] | {"timeout_s": 60}).status_code == 200
-    assert client.post("/answer", json=BODIES["/answer"] | {"timeout_s": 61}).status_code == 422
-
-
-@pytest.mark.parametrize(("each_s", "all_s"), [(0.000001, "2e-06"), (0.00001, "1e-05")])
+@pytest.mark.parametrize(("each_s", "all_s"), [(0.000001, "2e-06"), (0.000004, "4e-06")])
 def test_a_comparison_has_the_time_of_each_version_and_no_more_than_a_call_may(
     make_client: MakeClient, each_s: float, all_s: str
 ) -> None:
-    client = make_client(timeout_s=0.000001, max_timeout_s=0.00001)
+    client = make_client(timeout_s=0.000001)
     response = client.post("/compare", json=BODIES["/compare"] | {"timeout_s": each_s})
     assert ended_with(response) == (504, "deadline_exceeded")
     assert response.json()["detail"].startswith(f"No answer within {all_s} s.")

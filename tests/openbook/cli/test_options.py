@@ -105,7 +105,7 @@ def test_an_options_help_is_the_settings_with_its_variable_and_default() -> None
 @pytest.mark.parametrize(
     ("port", "options", "said"),
     [
-        ("8000", ("--max-docs", 0), "--max-docs: must be greater than or equal to 1, not 0\n"),
+        ("8000", ("--residents", 0), "--residents: must be greater than or equal to 1, not 0\n"),
         ("eighty", (), "OPENBOOK_PORT: must be a valid integer"),
         ("8000", ("--threads", 100_000), "--threads: must be less than or equal to 1024, not 100000\n"),
         *(
@@ -131,7 +131,7 @@ def test_a_wrong_setting_is_named_as_it_was_given(
     ("name", "nearest"),
     [
         ("OPENBOOK_ALOWED_HOSTS", "OPENBOOK_ALLOWED_HOSTS"),
-        ("OPENBOOK_MAXDOCS", "OPENBOOK_MAX_DOCS"),
+        ("OPENBOOK_MAXWORK", "OPENBOOK_MAX_WORK"),
         ("openbook_thread", "OPENBOOK_THREADS"),
     ],
 )
@@ -159,12 +159,12 @@ def test_what_compose_files_and_kubernetes_set_is_no_setting(monkeypatch: pytest
 def test_an_option_wins_over_the_environment_that_over_env_and_that_over_the_file(
     bare: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Path("openbook.toml").write_text('port = 1\nworkers = 1\nresidents = 1\nmax_docs = 1\nprompt = "a.json"\n')
-    Path(".env").write_text("OPENBOOK_WORKERS=2\nOPENBOOK_RESIDENTS=2\nOPENBOOK_MAX_DOCS=2\nPOSTGRES_USER=me\n")
+    Path("openbook.toml").write_text('port = 1\nworkers = 1\nresidents = 1\nmax_batch = 1\nprompt = "a.json"\n')
+    Path(".env").write_text("OPENBOOK_WORKERS=2\nOPENBOOK_RESIDENTS=2\nOPENBOOK_MAX_BATCH=2\nPOSTGRES_USER=me\n")
     monkeypatch.setenv("OPENBOOK_RESIDENTS", "3")
-    monkeypatch.setenv("OPENBOOK_MAX_DOCS", "3")
-    settings = read_settings(max_docs=4)
-    assert (settings.port, settings.workers, settings.residents, settings.max_docs) == (1, 2, 3, 4)
+    monkeypatch.setenv("OPENBOOK_MAX_BATCH", "3")
+    settings = read_settings(max_batch=4)
+    assert (settings.port, settings.workers, settings.residents, settings.max_batch) == (1, 2, 3, 4)
     # what the environment can say of a setting, the file can
     assert (settings.prompt, settings.model_fields_set >= {"port", "workers"}) == (Path("a.json"), True)
 
@@ -174,10 +174,10 @@ def test_an_option_wins_over_the_environment_that_over_env_and_that_over_the_fil
     [
         (
             ".env",
-            "OPENBOOK_MAX_DOC=1",
-            "OPENBOOK_MAX_DOC in .env: there is no such setting. Is OPENBOOK_MAX_DOCS meant?",
+            "OPENBOOK_MAX_BATC=1",
+            "OPENBOOK_MAX_BATC in .env: there is no such setting. Is OPENBOOK_MAX_BATCH meant?",
         ),
-        ("openbook.toml", "max_doc = 1", "max_doc in openbook.toml: there is no such setting. Is max_docs meant?"),
+        ("openbook.toml", "max_batc = 1", "max_batc in openbook.toml: there is no such setting. Is max_batch meant?"),
         ("openbook.toml", "PORT = 1", "PORT in openbook.toml: there is no such setting. Is port meant?"),
         ("openbook.toml", "[serve]\nport = 1", "serve in openbook.toml: there is no such setting. Is device meant?"),
         (".env", "OPENBOOK_PORT=x", "OPENBOOK_PORT in .env: must be a valid integer"),

@@ -246,19 +246,19 @@ def test_the_controls_keep_to_what_the_service_allows(server: str, open_page: Op
     page = open_page(server)
     page.get_by_text("Options:").click()
     beams = page.get_by_label("Answers tried side by side")
-    expect(beams).to_have_attribute("max", str(settings.max_beams))
-    assert page.get_by_label("Passages to read").get_attribute("max") == str(settings.max_docs) == "20"
+    expect(beams).to_have_attribute("max", "16")
+    assert page.get_by_label("Passages to read").get_attribute("max") == "50"
     assert page.get_by_label("Longest answer").get_attribute("max") == str(settings.max_new_tokens)
     page.get_by_label("Answers to show").fill("4")
     assert beams.input_value() == "4", "so many answers take so many beams"
     beams.fill("2")
     assert page.get_by_label("Answers to show").input_value() == "2"
-    page.get_by_label("Passages to read").fill("21")
+    page.get_by_label("Passages to read").fill("51")
     ask(page, QUESTION)
     expect(page.locator(".answer")).to_have_count(0)
     # a link is another way in: there the service says no
-    page = open_page(f"{server}{LINK}&n_docs=21")
-    expect(page.get_by_role("alert")).to_contain_text("n_docs: must be at most 20, not 21")
+    page = open_page(f"{server}{LINK}&n_docs=51")
+    expect(page.get_by_role("alert")).to_contain_text("n_docs: must be at most 50, not 51")
     expect(page.get_by_role("button", name="Try again")).to_be_hidden()
 
 

@@ -53,7 +53,7 @@ def open_served(url: str, settings: Settings, own_prompt: CausalPrompt | None) -
         model=asked.generator_model,
         key="" if asked.generator_key is None else asked.generator_key.get_secret_value(),
         concurrency=asked.generator_concurrency,
-        longest_s=max(settings.timeout_s, settings.max_timeout_s),
+        longest_s=settings.longest_s,
         chat=None if given is None else given.chat,
         ends=AnswerEnds((prompt or SHORT_ANSWERS).stops),
     )

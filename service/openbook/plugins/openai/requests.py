@@ -153,7 +153,7 @@ class RerankRequest(ModelBody):
     query: Asked
     documents: Annotated[
         list[Annotated[RerankDocument, WrapValidator(_document, json_schema_input_type=str | RerankDocument)]],
-        Field(min_length=1, description="Texts, or objects with text and title; at most OPENBOOK_MAX_DOCS."),
+        Field(min_length=1, description="Texts, or objects with text and title; at most 50."),
     ]
     top_n: Annotated[Count | None, Field(description="How many of them to return; null: all.")] = None
     return_documents: Flag = None

@@ -16,7 +16,7 @@ from openbook.api.calls import Call, Routes, TheCall
 from openbook.api.logs import FACTS
 from openbook.api.middleware import while_connected
 from openbook.api.openapi import BODY_PROBLEMS, FILTER_PROBLEMS, STREAMED, problem_responses
-from openbook.api.schemas import AnswerRequest
+from openbook.api.schemas import MAX_DOCS, AnswerRequest
 from openbook.api.streaming import Event
 from openbook.application.live_index import Resident
 from openbook.entities import Answer, AnswerToken, Passage
@@ -123,8 +123,8 @@ async def responses(body: ResponsesRequest, call: TheCall) -> Response:
 async def rerank(body: RerankRequest, call: TheCall) -> Response:
     """How probably each document answers the query, as Cohere's and Jina's call of that name has it."""
     _check_model(body.model, call)
-    if len(body.documents) > call.settings.max_docs:
-        raise InvalidRequest(field="documents", reason=f"must be at most {call.settings.max_docs}")
+    if len(body.documents) > MAX_DOCS:
+        raise InvalidRequest(field="documents", reason=f"must be at most {MAX_DOCS}")
     passages = [Passage("", one.title, one.text) for one in body.documents]
     scoring = call.services.answer_question.relevance(body.query, passages, timeout_s=call.settings.timeout_s)
     scores = await while_connected(call.request, scoring)

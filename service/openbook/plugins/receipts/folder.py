@@ -17,7 +17,7 @@ OWNER_ALONE, OWNERS_FOLDER = 0o600, 0o700
 
 
 class UnknownReceipt(UnknownAnswer):
-    message = "This service has no receipt {receipt_id!r:.80}. It keeps the newest {most:,}."
+    message = "This service has no receipt {receipt_id!r:.80}. It keeps the newest."
 
 
 class ReceiptNotKept(FeedbackNotKept):
@@ -26,10 +26,9 @@ class ReceiptNotKept(FeedbackNotKept):
 
 @dataclass(frozen=True, slots=True)
 class ReceiptFolder:
-    """Of at most `most` receipts and `most_bytes` in all. Services that share it share the key. Any thread may call."""
+    """Of receipts of at most `most_bytes` together. Services that share it share the key. Any thread may call."""
 
     path: Path
-    most: int
     most_bytes: int
 
     def key(self) -> bytes:
@@ -64,9 +63,9 @@ class ReceiptFolder:
                     state = file.stat()
                     found.append((file != mine, -state.st_mtime_ns, file, state.st_size))
             total = 0
-            for number, (_, _, file, size) in enumerate(sorted(found), start=1):
+            for others, _, file, size in sorted(found):
                 total += size
-                if number > self.most or (number > 1 and total > self.most_bytes):
+                if others and total > self.most_bytes:
                     file.unlink(missing_ok=True)
         except OSError as error:
             raise ReceiptNotKept(reason=error.strerror or type(error).__name__) from error
@@ -78,7 +77,7 @@ class ReceiptFolder:
                 return read_small(self._file(receipt_id), MOST_BYTES)[0]
         except OSError:
             pass
-        raise UnknownReceipt(receipt_id=receipt_id, most=self.most)
+        raise UnknownReceipt(receipt_id=receipt_id)
 
     def _file(self, receipt_id: str) -> Path:
         return self.path / f"{receipt_id}.json"

@@ -125,7 +125,7 @@ def _folder(call: Call) -> ReceiptFolder:
     if not isinstance(settings, ReceiptsSettings) or settings.receipts is None:
         reason = "this service keeps none: its operator names a folder for them by OPENBOOK_RECEIPTS"
         raise InvalidRequest(field="receipt", reason=reason)
-    return ReceiptFolder(settings.receipts, settings.receipts_most, settings.receipts_mb << 20)
+    return ReceiptFolder(settings.receipts, settings.receipts_mb << 20)
 
 
 async def _again(call: Call, then: Mapping[str, Any], version: str | None) -> tuple[Answer, AnswerRequest]:

@@ -15,5 +15,4 @@ class ReceiptsSettings(BaseSettings):
     receipts_always: bool = Field(
         False, description="Keep a receipt of each answer of POST /answer that is no stream, asked for or not."
     )
-    receipts_most: int = Field(10_000, ge=1, description="Largest number of receipts; beyond it, the oldest go.")
     receipts_mb: int = Field(256, ge=1, description="Largest size of all receipts, in MiB; beyond it, the oldest go.")

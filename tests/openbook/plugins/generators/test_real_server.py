@@ -33,7 +33,7 @@ PRIOR = torch.log_softmax(torch.tensor([[2.0, 1.0, 0.0]]), dim=-1)
 def generator() -> Iterator[ServedGenerator]:
     if not URL:
         pytest.skip("needs OPENBOOK_TEST_LLM, the address of a server")
-    with closing(open_served(URL, settings_class()(timeout_s=600, max_timeout_s=600), None)) as opened:
+    with closing(open_served(URL, settings_class()(timeout_s=600), None)) as opened:
         yield opened
 
 

@@ -108,7 +108,6 @@ def address(tiny_indexes: Path, tiny_checkpoint: Path, engine: RagEngine) -> Ite
         admin_token=SecretStr(TOKEN),
         port=0,
         follow_s=0.0,
-        max_docs=20,
         max_new_tokens=40,
     )
     with serving(create_app(settings, engine=engine), settings) as address:

@@ -96,12 +96,12 @@ def keep(folder: ReceiptFolder, number: int, size: int = 10) -> None:
 
 
 def test_the_oldest_make_room(tmp_path: Path) -> None:
-    folder = ReceiptFolder(tmp_path / "receipts", most=3, most_bytes=100)
+    folder = ReceiptFolder(tmp_path / "receipts", most_bytes=100)
     folder.key()
     for number in range(1, 6):
-        keep(folder, number)
+        keep(folder, number, 30)
     assert kept(folder) == {3, 4, 5}
-    keep(folder, 6, 85)
+    keep(folder, 6, 70)
     assert kept(folder) == {5, 6}
     # a clock that went back: what was just given stays
     keep(folder, 0)
@@ -114,17 +114,17 @@ def test_the_oldest_make_room(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("receipt_id", ["", "key", "../key", "0" * 31, "0" * 32, "é" * 32, "0" * 32 + "\n"])
 def test_only_a_receipt_is_read(tmp_path: Path, receipt_id: str) -> None:
-    folder = ReceiptFolder(tmp_path, most=3, most_bytes=100)
+    folder = ReceiptFolder(tmp_path, most_bytes=100)
     folder.key()
     with pytest.raises(UnknownReceipt):
         folder.read(receipt_id)
 
 
 def test_the_key_is_made_once_and_is_the_owners_alone(tmp_path: Path) -> None:
-    folder = ReceiptFolder(tmp_path / "receipts", most=3, most_bytes=100)
+    folder = ReceiptFolder(tmp_path / "receipts", most_bytes=100)
     key = folder.key()
     assert (len(key), folder.key()) == (32, key)
-    assert ReceiptFolder(folder.path, most=9, most_bytes=9).key() == key
+    assert ReceiptFolder(folder.path, most_bytes=9).key() == key
     assert stat.S_IMODE((folder.path / KEY).stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
     assert [path.name for path in folder.path.iterdir()] == [KEY]
