@@ -40,7 +40,7 @@ class TextFormatter(logging.Formatter):
 
 
 def configure_logging(level: str) -> None:
-    """For a process that serves: text on a terminal, else JSON. A program that imports the app keeps its own logging."""
+    """For a process that serves: text on a terminal, else JSON. A program that imports the app logs as it likes."""
     handler = logging.StreamHandler()
     handler.setFormatter(TextFormatter() if handler.stream.isatty() else JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

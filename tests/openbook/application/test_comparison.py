@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from openbook.application.admission import WorkPool
@@ -141,7 +141,6 @@ def test_answers_that_differ_in_no_fact_are_the_same(one: str, other: str, same:
     assert (normalise(one) == normalise(other)) is same
 
 
-@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_normalising_twice_is_normalising_once(text: str) -> None:
     assert normalise(normalise(text)) == normalise(text)

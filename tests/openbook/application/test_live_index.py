@@ -186,7 +186,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(limit=st.integers(1, 3), steps=st.lists(STEPS, max_size=40))
 def test_whatever_happens_leases_are_on_open_snapshots_and_each_closes_once(
     four: IndexStore, limit: int, steps: list[tuple[str, object]]

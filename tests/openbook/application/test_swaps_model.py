@@ -276,5 +276,5 @@ def test_replicas_come_together_and_lose_nothing_whatever_happens(examples: int)
     checks = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         Swaps,
-        settings=settings(deadline=None, max_examples=examples, stateful_step_count=25, suppress_health_check=checks),
+        settings=settings(max_examples=examples, stateful_step_count=25, suppress_health_check=checks),
     )

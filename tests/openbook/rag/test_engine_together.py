@@ -49,7 +49,7 @@ def assert_each_as_alone(
 
 
 @given(questions=st.lists(question_texts, min_size=2, max_size=6), options=st.sampled_from(OPTIONS))
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=8, derandomize=True)
 def test_whatever_is_asked_together_is_answered_as_each_alone(
     engine: RagEngine, snapshot: IndexSnapshot, questions: list[str], options: AnswerOptions
 ) -> None:

@@ -43,7 +43,7 @@ class Heard:
     options=st.sampled_from([GREEDY, BEAMS, replace(BEAMS, num_beams=2, num_answers=1)]),
     listening=st.sets(st.integers(0, 4), min_size=1),
 )
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20, derandomize=True)
 def test_the_tokens_that_are_told_are_those_of_the_answer(
     engine: RagEngine, snapshot: IndexSnapshot, questions: list[str], options: AnswerOptions, listening: set[int]
 ) -> None:

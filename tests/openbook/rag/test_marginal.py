@@ -69,7 +69,7 @@ def test_the_losses_are_minus_the_log_of_the_marginal() -> None:
 # --- properties --------------------------------------------------------------------------------------------
 
 # the same examples in every run, however slow the machine
-STEADY = settings(deadline=None, derandomize=True)
+STEADY = settings(derandomize=True)
 numbers = st.floats(-30.0, 30.0, allow_nan=False, width=32)
 
 

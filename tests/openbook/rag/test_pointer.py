@@ -206,7 +206,7 @@ PIECES = ("rg", "40", ".", "_", "@", ":", ",", "3", "é", "日本", "-", "/", "'
 @example(text="rg40.bin, a@b or a_b: 9:30, 1,2. end.A")
 @example(text="a/b or a,b é日本")
 @example(text="one\ntwo\n\nthree\nfour | five\nsix")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_spans_begin_and_end_with_a_word_and_stay_in_a_paragraph_or_row(
     reads: Callable[[str], Read], family: str, text: str
 ) -> None:

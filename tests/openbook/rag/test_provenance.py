@@ -76,7 +76,7 @@ def test_an_answer_that_stands_nowhere_is_cased_as_its_longest_stretches() -> No
 
 
 @given(st.lists(st.text(max_size=8), max_size=6), st.lists(st.text(max_size=12), max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_form_of_an_answer_is_never_another_answer(words: list[str], texts: list[str]) -> None:
     answer = " ".join(words)
     made = as_written(answer, [*texts, answer.upper()[:10]])
@@ -89,7 +89,7 @@ def test_an_answer_that_stands_in_no_passage_stays_as_it_is() -> None:
     assert as_written("peru", []) == "peru"
 
 
-STEADY = settings(deadline=None, derandomize=True, max_examples=200)
+STEADY = settings(derandomize=True, max_examples=200)
 words = st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=6), min_size=1, max_size=8)
 
 

@@ -86,7 +86,7 @@ def log(probability: float) -> float:
 
 
 @given(references())
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_every_answer_has_the_probability_of_the_listing(reference: SpanReference) -> None:
     tree, weights = tree_of(reference)
     listed = [one for one in reference.every_answer() if one]
@@ -99,7 +99,7 @@ def test_every_answer_has_the_probability_of_the_listing(reference: SpanReferenc
 
 
 @given(references(), st.sampled_from(MODELS), st.integers(1, 5))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_all_answers_and_the_empty_one_sum_to_one(reference: SpanReference, model: ModelKind, longest: int) -> None:
     """Whole answers, and those that are cut after so many tokens."""
     tree, weights = tree_of(reference)
@@ -109,7 +109,7 @@ def test_all_answers_and_the_empty_one_sum_to_one(reference: SpanReference, mode
 
 
 @given(references())
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_steps_and_posteriors_are_those_of_the_listing(reference: SpanReference) -> None:
     tree, weights = tree_of(reference)
     steps: Any
@@ -130,7 +130,7 @@ def test_steps_and_posteriors_are_those_of_the_listing(reference: SpanReference)
 
 
 @given(references(), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_the_order_of_the_passages_changes_nothing(reference: SpanReference, dice: Any) -> None:
     order = list(range(len(reference.passages)))
     dice.shuffle(order)

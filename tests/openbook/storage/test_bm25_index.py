@@ -100,7 +100,7 @@ def test_a_question_without_a_known_word_finds_the_first_passages_with_score_0(t
 texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join), min_size=1, max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(texts=texts, question=st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join), data=st.data())
 def test_the_best_come_first_and_of_equals_the_lower_row(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], question: str, data: st.DataObject
@@ -238,7 +238,7 @@ def test_the_check_before_serving_finds_offsets_out_of_order(
         index.check_offsets()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_any_damaged_byte_leaves_rows_of_this_index_or_an_error(
     written: tuple[Path, Bm25Info], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -121,7 +121,7 @@ def passes(row: Row, one: dict[str, Any]) -> bool:
     return bool({">": found > value, ">=": found >= value, "<": found < value, "<=": found <= value}[operator])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(rows_drawn, filters_drawn)
 def test_a_mask_is_what_each_passage_says_by_itself(rows: list[Row], chosen: dict[str, Any]) -> None:
     mask = filtering(rows).mask(parse_filter(chosen))
@@ -136,7 +136,7 @@ def test_there_is_one_zero(value: float) -> None:
         assert book.mask(one).tolist() == [True, True, False]
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(filters_drawn)
 def test_a_filter_comes_back_from_its_json(chosen: dict[str, Any]) -> None:
     parsed = parse_filter(chosen)

@@ -88,7 +88,7 @@ def test_a_write_that_is_cut_short_is_gone_on_with(tmp_path: Path, monkeypatch: 
     assert SwapHistory(tmp_path).last(1) == (RECORD,)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(lengths=st.lists(st.integers(0, 60), max_size=12), block=st.integers(1, 700), wanted=st.integers(0, 14))
 def test_lines_are_found_whatever_the_blocks(
     tmp_path_factory: pytest.TempPathFactory, lengths: list[int], block: int, wanted: int

@@ -40,7 +40,7 @@ def names_in(folder: Path) -> list[str]:
 # --- publishing and opening --------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     data=st.data(),
     rows=st.lists(st.builds(Passage, texts, texts, texts), min_size=1, max_size=6, unique_by=lambda p: p.passage_id),

@@ -75,7 +75,7 @@ def test_it_comes_back_as_it_was_published(snapshot: IndexSnapshot) -> None:
     assert [one.passage_id for one in snapshot.passages([7, 3])] == ["7", "3"]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**31), k=st.integers(1, 20), length=st.sampled_from([1e-3, 1.0, 50.0]))
 def test_doc_scores_are_the_exact_inner_products_with_the_stored_vectors(
     snapshot: IndexSnapshot, seed: int, k: int, length: float

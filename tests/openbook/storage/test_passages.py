@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from openbook.entities import MetadataType, Passage
@@ -40,7 +40,6 @@ def test_rows_come_back_in_the_order_asked_for(path: Path) -> None:
     assert file.take([]) == ()
 
 
-@settings(deadline=None)
 @given(passages=st.lists(st.builds(Passage, texts, texts, texts), min_size=1, max_size=8))
 def test_any_text_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactory, passages: list[Passage]) -> None:
     path = tmp_path_factory.mktemp("passages") / "passages.arrow"

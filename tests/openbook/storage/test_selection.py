@@ -71,7 +71,7 @@ def masks(seed: int, share: float, kind: str) -> NDArray[np.bool_]:
     return np.asarray(along >= np.quantile(along, 1 - share))
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(
     seed=st.integers(0, 2**31),
     share=st.sampled_from([0.0, 0.005, 0.05, 0.3, 0.7, 1.0]),
@@ -90,7 +90,7 @@ def test_what_is_found_are_the_best_of_the_allowed_rows(
     assert found.tolist() == best(snapshot, queries, k, allowed)
 
 
-@settings(deadline=None, max_examples=4)
+@settings(max_examples=4)
 @given(seed=st.integers(0, 2**31), share=st.sampled_from([0.01, 0.2, 0.8]), k=st.integers(1, 20))
 def test_the_numbers_of_the_manifest_find_as_many_rows_as_there_are(
     snapshot: IndexSnapshot, seed: int, share: float, k: int

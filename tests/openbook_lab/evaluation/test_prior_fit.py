@@ -66,7 +66,7 @@ def test_the_weights_that_made_the_data_are_found(known: PriorWeights) -> None:
     assert found.bm25 == pytest.approx(known.bm25, abs=0.05, rel=0.07)
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(st.integers(0, 10_000), st.integers(1, 6))
 def test_the_fit_is_never_worse_than_one_score_alone(seed: int, n_docs: int) -> None:
     readings = CandidateReadings.of(*drawn(seed))
@@ -77,7 +77,7 @@ def test_the_fit_is_never_worse_than_one_score_alone(seed: int, n_docs: int) -> 
     assert readings.loss(found, n_docs) <= min(dense, bm25)
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(st.integers(0, 10_000))
 def test_no_book_does_worse_than_with_its_inner_products_alone(seed: int) -> None:
     books = [CandidateReadings.of(*drawn(seed + book, questions)) for book, questions in enumerate((2, 9, 4))]

@@ -2,9 +2,10 @@
 
 from openbook.indexing.sources.folder_file import FileReader
 from openbook.plugins.documents.html_page import read_html
-from openbook.plugins.documents.office import read_docx, read_eml, read_epub, read_pptx, read_rst, read_xlsx
+from openbook.plugins.documents.office import read_docx, read_eml, read_epub, read_pptx, read_xlsx
 from openbook.plugins.documents.pdf_file import read_pdf
 from openbook.plugins.documents.plain import read_adoc, read_code, read_csv, read_ipynb, read_json, read_org
+from openbook.plugins.documents.rst import read_rst
 
 html = FileReader(read_html, "openbook[html]", ("trafilatura", "lxml_html_clean"))
 pdf = FileReader(read_pdf, "openbook[pdf]", ("pypdf",))

@@ -4,7 +4,6 @@ import email
 import email.policy
 import io
 import posixpath
-import re
 import zipfile
 from collections.abc import Iterable, Iterator
 from email.message import EmailMessage
@@ -25,8 +24,6 @@ SLIDE = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 # of a sheet: what is further right than this has no name that anybody reads
 MOST_COLUMNS = 200
-# Sphinx's roles, which docutils does not know: :ref:`words <place>`.
-ROLE = re.compile(r":[\w:+.-]+:`([^`<]+?)(?: ?<[^`>]*>)?`")
 
 
 def from_html(page: str) -> FolderFile | str:
@@ -198,23 +195,3 @@ def read_eml(content: bytes) -> FolderFile | str:
         raise FileLeftOut(NO_TEXT)
     title = " ".join(str(message["subject"] or "").split()) or None
     return FolderFile((Section("\n".join(head), has_lines=True), *sections), title, published=as_moment(sent))
-
-
-@reader
-def read_rst(content: bytes) -> FolderFile | str:
-    from docutils.core import publish_parts
-
-    quiet = {
-        "report_level": 5,
-        "halt_level": 5,
-        "file_insertion_enabled": False,
-        "raw_enabled": False,
-        "doctitle_xform": False,
-        "sectsubtitle_xform": False,
-        "initial_header_level": 1,
-        "syntax_highlight": "none",
-        "embed_stylesheet": False,
-        "_disable_config": True,
-    }
-    text = ROLE.sub(r"``\1``", content.decode("utf-8-sig"))
-    return from_html(publish_parts(text, writer="html5", settings_overrides=quiet)["body"])

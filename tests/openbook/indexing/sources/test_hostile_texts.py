@@ -43,7 +43,7 @@ def check(folder: Path) -> list[Passage]:
     return found
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(texts=st.lists(markdown, min_size=1, max_size=3))
 def test_any_markdown_gives_passages_that_an_index_holds(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str]

@@ -66,7 +66,7 @@ def test_what_follows_any_mark_is_exactly_the_rest(tmp_path: Path, name: str, co
 # --- JSON lines --------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(passages=st.lists(st.builds(Passage, texts, texts, filled), max_size=5, unique_by=lambda p: p.passage_id))
 def test_a_line_with_an_id_is_a_passage_as_it_is(
     tmp_path_factory: pytest.TempPathFactory, passages: list[Passage]
@@ -232,7 +232,7 @@ def test_a_line_of_dprs_table_is_a_passage(tmp_path: Path) -> None:
     ]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(passages=st.lists(st.builds(Passage, filled, texts, filled), max_size=5, unique_by=lambda p: p.passage_id))
 def test_what_a_csv_writer_writes_is_read(tmp_path_factory: pytest.TempPathFactory, passages: list[Passage]) -> None:
     path = tmp_path_factory.mktemp("source") / "x.tsv"

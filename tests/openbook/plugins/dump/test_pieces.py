@@ -21,7 +21,7 @@ def content(n: int, kind: int, seed: int) -> bytes:
     return random.Random(seed).randbytes(n) if kind == 1 else (b"some words of a page, %d. " % seed * (n // 20))[:n]
 
 
-@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(streams=STREAMS)
 def test_the_blocks_of_all_streams_are_the_file_and_each_begins_one_again(
     tmp_path: Path, streams: list[tuple[int, int, int]]
@@ -49,7 +49,7 @@ def test_a_block_is_found_across_the_borders_of_what_is_read_at_once(
         assert list(read_pieces(path)) == whole
 
 
-@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.floats(0.05, 0.95), seed=st.integers(0, 100))
 def test_damage_costs_the_block_that_it_lies_in_and_no_other(tmp_path: Path, where: float, seed: int) -> None:
     """Where it hits a block's beginning, the block before cannot tell where it ends, and goes with it."""

@@ -39,7 +39,7 @@ texts = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Zs", "Cc
 
 # quotation marks around a title are not its own
 @given(title=texts.filter(lambda title: '"' not in title), text=texts, question=texts)
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 def test_prompt_and_answer_have_the_tokens_of_one_text(
     wording: CausalWording, title: str, text: str, question: str
 ) -> None:

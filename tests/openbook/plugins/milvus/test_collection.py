@@ -132,7 +132,7 @@ def test_a_filter_passes_the_rows_that_it_passes_over_files(
     monkeypatch.setattr(milvus_snapshot, "MOST_WIDENED", most_widened)
     monkeypatch.setattr(milvus_snapshot, "LISTED_ROWS", listed)
 
-    @settings(deadline=None, max_examples=8, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=8, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(filters_drawn, st.integers(1, 70))
     def check(chosen: dict[str, Any], k: int) -> None:
         one: Filter = parse_filter(chosen)

@@ -234,7 +234,7 @@ def test_an_error_after_a_long_silence_is_told_in_the_stream(
 # --- the text, piece by piece ------------------------------------------------------------------------------
 
 
-@bounded(max_examples=50, deadline=None)
+@bounded(max_examples=50)
 @given(st.lists(st.text(alphabet=f"ab \n{UNFINISHED}", max_size=4), max_size=8), st.booleans())
 def test_the_pieces_of_a_text_join_to_it(tokens: list[str], joined: bool) -> None:
     deltas = Deltas(joined=joined)
