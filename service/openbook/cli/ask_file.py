@@ -65,6 +65,7 @@ class AnswerFile:
         self.answered: dict[int, str] = {}
         # the code of each error
         self.failed: dict[int, str] = {}
+        self.withheld = 0
 
     def __enter__(self) -> Self:
         """Raises SettingInvalid where another process writes the file, or where it holds something else."""
@@ -127,6 +128,7 @@ class AnswerFile:
         self.answered[record.line] = record.question
         if record.error is not None:
             self.failed[record.line] = record.error.get("code", "")
+        self.withheld += bool(record.response and record.response.get("abstained"))
 
     def _records(self) -> Iterator[AnswerLine]:
         with self._path.open("rb") as file:
@@ -214,7 +216,8 @@ async def _write_first(asked: deque[Any], answers: AnswerFile, written: Callable
 def summary(answers: AnswerFile) -> str:
     """How it ended, in a sentence."""
     total, failed = len(answers.answered), Counter(answers.failed.values())
-    said = f"{total - failed.total():,} of {total:,} questions have an answer"
+    said = f"{total - failed.total() - answers.withheld:,} of {total:,} questions have an answer"
+    said += f'; "I do not know": {answers.withheld:,}' if answers.withheld else ""
     if not failed:
         return said
     codes = ", ".join(f"{code}: {count:,}" for code, count in failed.most_common())

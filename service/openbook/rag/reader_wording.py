@@ -36,6 +36,8 @@ SPACES = ("Ġ", "▁")
 _LETTER = r"(?:(?![\u0e00-\U0010ffff])[^\W_])"
 # "rg40.bin", "api@example.org", "max_length", "9:30" and "1,200" are words; "end.Next" and "and/or" are two.
 _WORD = re.compile(rf"{_LETTER}+(?:(?:[_@]+|\.(?=[a-z\d])|(?<=\d)[,:](?=\d)){_LETTER}+)*")
+# Of a block of code: what a page does not show.
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
 # Of ASCII alone: byte pairs write other letters as two bytes, which must not be mixed up.
 _LOWER = {ord(upper): lower for upper, lower in zip(string.ascii_uppercase, string.ascii_lowercase, strict=True)}
 
@@ -217,6 +219,7 @@ class ReaderWording:
         # some tokenizers give a word the space before it
         offsets = [(end - len(context.text[start:end].lstrip()), end) for start, end in context.offsets]
         within = {place for word in _WORD.finditer(context.text) for place in range(word.start() + 1, word.end())}
+        within.update(at for fence in _FENCE.finditer(context.text) for at in range(fence.start(), fence.end() + 1))
         breaks = [title_end, text_start, *_breaks(context.text, text_start)]
         # 0 is the title, 1 the separator
         parts = [bisect_right(breaks, start) for start, _ in offsets]
@@ -249,12 +252,12 @@ class ReaderWording:
 
 
 def _breaks(text: str, start: int) -> list[int]:
-    """Where a new paragraph or row of a table begins, from `start` on; lines of a list or of code go on."""
+    """Where a paragraph, row of a table or block of code begins, from `start` on; lines of a list or of code go on."""
     places = []
     lines = text[start:].split("\n")
-    for line, following in pairwise(lines):
-        start += len(line) + 1
-        if not line.strip() or not following.strip() or " | " in line or " | " in following:
+    for pair in pairwise(lines):
+        start += len(pair[0]) + 1
+        if any(not line.strip() or " | " in line or _FENCE.fullmatch(line) for line in pair):
             places.append(start)
     return places
 

@@ -51,6 +51,8 @@ def test_every_question_gets_its_answer_in_the_order_of_the_file(
     assert (ended.code, ended.out) == (0, ""), ended.err
     assert ended.err.endswith("4 of 4 questions have an answer\n")
     assert "ask: 4 of 4" in ended.err
+    withheld = run("ask", "--file", questions, "--out", tmp_path / "none", "--url", service, "--abstain", 0, *FEW)
+    assert withheld.err.endswith('0 of 4 questions have an answer; "I do not know": 4\n')
     found = read(out)
     assert [(one["line"], one["id"], one["question"]) for one in found] == [
         (line, f"q{line}", text) for line, text in asked()

@@ -229,6 +229,21 @@ def test_spans_begin_and_end_with_a_word_and_stay_in_a_paragraph_or_row(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+def test_no_span_holds_the_fence_of_a_block_of_code(reads: Callable[[str], Read], family: str) -> None:
+    text = "run it:\n```sh\nlima --now\nquito\n```\n  ~~~\ndone"
+    (asked,) = reads(family).generator.wording.ask([QUESTION], [[Passage("1", "A", text)]])
+    ends = [end for _, end in asked.offsets]
+    spans = {
+        f"A / {text}"[start : ends[last]].strip()
+        for place, (start, _) in enumerate(asked.offsets)
+        for last in range(place, place + int(asked.rooms[place]))
+        if asked.closes[last]
+    }
+    assert {"lima --now\nquito", "run it:", "done"} <= spans
+    assert not [said for said in spans if "```" in said or "~" in said or "sh" in said]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_an_answer_is_the_passages_own_text_and_knows_where_it_stands(
     reads: Callable[[str], Read], family: str
 ) -> None:
