@@ -5,7 +5,7 @@ of its columns: a passage may begin between any two rows. Links, images and mark
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -39,7 +39,7 @@ _BELOW_NAMES = frozenset("|:- \t")
 
 def from_markdown(lines: Sequence[str], references: Mapping[str, Any] | None = None) -> str:
     """The text of these lines of Markdown; `references` are those of the document that they are from."""
-    text = "\n".join(_lines([_QUOTED.sub("", line.rstrip("\r")) for line in lines], references or {}))
+    text = "\n".join(_lines(list(_unquoted(line.rstrip("\r") for line in lines)), references or {}))
     return _EMPTY_LINES.sub("\n\n", text).strip("\n")
 
 
@@ -87,6 +87,20 @@ def fenced(code: str) -> str:
     """Code between fences that it does not hold itself."""
     fence = "~~~" if "```" in code else "```"
     return f"{fence}\n{code.strip()}\n{fence}"
+
+
+def _unquoted(lines: Iterable[str]) -> Iterator[str]:
+    """Lines of a quotation without the > before them, which in code is a prompt."""
+    fence, in_quotation = "", False
+    for line in lines:
+        plain = _QUOTED.sub("", line)
+        shown = plain if in_quotation or not fence else line
+        yield shown
+        if found := _FENCE.match(shown):
+            if not fence:
+                fence, in_quotation = found["fence"], plain != line
+            elif found["fence"].startswith(fence):
+                fence, in_quotation = "", False
 
 
 def _lines(given: Sequence[str], references: Mapping[str, Any]) -> Iterator[str]:

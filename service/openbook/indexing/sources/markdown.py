@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import yaml
 
 from openbook.indexing.passage_fields import is_url
+from openbook.indexing.sources.boxes import unboxed
 from openbook.indexing.sources.folder_file import FolderFile
 from openbook.indexing.sources.headings import Headings, as_fragment
 from openbook.indexing.sources.lined_text import from_markdown, references_of, words_of
@@ -39,7 +40,7 @@ def read_markdown(text: str) -> FolderFile:
     words = _heading_words(heading)[0] if heading else ""
     if words and title in (None, words):
         title, lines = words, lines[1:]
-    return FolderFile(_sections(lines), title, url, published, _free(fields), noted)
+    return FolderFile(_sections(unboxed(lines)), title, url, published, _free(fields), noted)
 
 
 def free_fields(text: str) -> Mapping[str, Any]:

@@ -43,7 +43,7 @@ def test_the_best_are_returned_with_their_texts_where_that_is_asked(reader: Test
         ({"model": "openbook:wiki-1999"}, 404, "model"),
         ({"query": " "}, 400, "query"),
         ({"documents": []}, 400, "documents"),
-        ({"documents": ["x"] * 21}, 400, "documents"),
+        ({"documents": ["x"] * 51}, 400, "documents"),
         ({"documents": ["x", 3]}, 400, "documents[1]"),
         ({"documents": [{"text": "x", "txt": "y"}]}, 400, "documents[0].txt"),
         ({"top_n": 0}, 400, "top_n"),

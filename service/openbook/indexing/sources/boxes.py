@@ -1,0 +1,79 @@
+"""The notes, tabs and foldouts of sites' generators in Markdown: what a page shows of them, without their marks."""
+
+import re
+from collections.abc import Sequence
+
+# MkDocs: `!!! note "Title"`, `??? tip`, `=== "Tab"`, and below it the content with four spaces more.
+INDENTED = re.compile(
+    r"(?P<indent> *)(?:(?:!!!|\?\?\?\+?) +(?P<kind>[\w-]+)(?: +[\w-]+)*|===[!+]?)"
+    r'(?: +(?P<title>"[^"]*"))? *\r?$'
+)
+# Docusaurus, VuePress and MyST: `:::note[Title]`, `::: tip Title`, `:::{note}`, and `:::` below.
+COLONS = re.compile(r" *:{3,} *(?:\{(?P<braced>[\w:.-]+)\}|(?P<kind>[\w:.-]+))? *(?P<title>.*)$")
+# MyST again: a fence that names what is no code.
+FENCE = re.compile(r" *(?P<fence>`{3,}|~{3,})(?:\{(?P<kind>[\w:.-]+)\})? *(?P<title>.*)$")
+GITHUB = re.compile(r"(?P<quote> *> *)\[!(?P<kind>\w+)\] *$")
+OPTION = re.compile(r" *:[\w-]+:(?: .*)?$")
+ATTRIBUTES = re.compile(r"\{:[^{}]*\}\s*$")
+# Those that a page puts the word above where they have no title, and others: what MyST has else between fences is code.
+NAMED = {"note", "tip", "info", "warning", "danger", "caution", "important", "hint", "attention", "error", "seealso"}
+PLAIN = {"admonition", "dropdown", "tab-set", "tab-item", "grid", "grid-item-card", "card", "topic", "sidebar"}
+
+
+def unboxed(lines: Sequence[str]) -> list[str]:
+    """The lines with each box's title as a paragraph, and its content at the box's own indentation."""
+    shown: list[str] = []
+    # what the content of each open box of MkDocs is indented by, and the fences that hold no code
+    boxes, wrapped = list[int](), list[str]()
+    code, options = "", False
+    for number, given in enumerate(lines):
+        line = given.expandtabs(4)
+        while boxes and line.strip() and _indent(line) < boxes[-1]:
+            boxes.pop()
+            shown.append("")
+            code = ""
+        line = line[4 * len(boxes) :] if boxes else given
+        fenced = FENCE.match(line)
+        if code:
+            if fenced and not fenced["title"] and fenced["fence"].startswith(code):
+                code = ""
+        elif fenced and wrapped and not fenced["title"] and fenced["fence"] == wrapped[-1]:
+            wrapped.pop()
+            line = ""
+        elif fenced and fenced["kind"] in NAMED | PLAIN:
+            wrapped.append(fenced["fence"])
+            line, options = _title(fenced["kind"], fenced["title"]), True
+        elif fenced:
+            code = fenced["fence"]
+        elif (found := INDENTED.match(line)) and (found["kind"] or found["title"]) and _holds(lines, number):
+            title = found["kind"].capitalize() if found["title"] is None else found["title"].strip('"')
+            boxes.append(4 * (len(boxes) + 1) + len(found["indent"]))
+            shown += ["", found["indent"] + title]
+            line = ""
+        elif found := COLONS.match(line):
+            line, options = _title(found["braced"] or found["kind"] or "", found["title"]), bool(found["braced"])
+        elif options and OPTION.match(line):
+            continue
+        else:
+            options = False
+            line = ATTRIBUTES.sub("", line)
+            if found := GITHUB.match(line):
+                line = f"{found['quote']}{found['kind'].capitalize()}\n{found['quote']}"
+        shown += line.split("\n")
+    return shown
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _holds(lines: Sequence[str], number: int) -> bool:
+    """Whether something is indented below that line, with an empty one between them or none."""
+    below = next((line for line in lines[number + 1 : number + 3] if line.strip()), "")
+    return _indent(below.expandtabs(4)) > _indent(lines[number].expandtabs(4))
+
+
+def _title(kind: str, title: str) -> str:
+    """A line that ends a paragraph on both sides."""
+    said = title.strip().strip("[]") or (kind.capitalize() if kind.lower() in NAMED else "")
+    return f"\n{said}\n" if said else ""
