@@ -27,11 +27,22 @@ Rules = tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]
 ADOC: Rules = (
     (re.compile(r"^(={1,6}) ", re.MULTILINE), lambda found: "#" * len(found[1]) + " "),
     (re.compile(r"^-{4,}[ \t]*$|^\.{4,}[ \t]*$", re.MULTILINE), lambda _: "```"),
+    # of blocks, of what goes on with an item, and what is elsewhere
+    (re.compile(r"^(?:={4,}|\*{4,}|_{4,}|--|\+)[ \t]*$|^(?:include|image|video)::.*$", re.MULTILINE), lambda _: ""),
+    (re.compile(r"<<(?:[^<>,\n]*,)?[ ]*([^<>,\n]+)>>"), lambda found: found[1]),
     (re.compile(r"^\[[^\]\n]*\][ \t]*$|^:[\w-]+:.*$|^//.*$", re.MULTILINE), lambda _: ""),
     (re.compile(r"^(\*{1,5}) ", re.MULTILINE), lambda found: "  " * (len(found[1]) - 1) + "- "),
     (re.compile(r"^(\.{1,5}) ", re.MULTILINE), lambda found: "  " * (len(found[1]) - 1) + "1. "),
-    (re.compile(r"(?:link:|https?:)\S*?\[([^\]\n]+)\]"), lambda found: found[1]),
+    (re.compile(r"(?:link:|xref:|https?:)\S*?\[([^\]\n]+)\]"), lambda found: found[1]),
 )
+ADOC_NAME = re.compile(r"^:([\w-]+):[ \t]+(.+?)[ \t]*$", re.MULTILINE)
+# above a block, such as code or a table
+ADOC_TITLE = re.compile(r"(?<=\n\n)\.(?=[^\s.].*\n(?:\[|-{4}|={4}|\.{4}|_{4}|\|===|image:))")
+ADOC_TABLE = re.compile(
+    r"^(?:\[(?P<attributes>[^\]\n]*)\][ \t]*\n)?\|={3,}[ \t]*\n(?P<rows>.*?)^\|={3,}[ \t]*$", re.MULTILINE | re.DOTALL
+)
+ADOC_CELL = re.compile(r"(?<!\S)(?:[\d.+*]*[<^>]?[adehlmsv]?)\|")
+ADOC_COLUMNS = re.compile(r'cols="?(?:(?P<times>\d{1,2})\*|(?P<each>[^"\]]*))')
 ORG: Rules = (
     (re.compile(r"^[ \t]*#\+(?:begin|end)_(?:src|example)\b.*$", re.MULTILINE | re.IGNORECASE), lambda _: "```"),
     (re.compile(r"^#\+title:[ \t]*", re.MULTILINE | re.IGNORECASE), lambda _: "* "),
@@ -79,12 +90,26 @@ def read_json(content: bytes) -> FolderFile | str:
 
 @reader
 def read_adoc(content: bytes) -> FolderFile | str:
-    return _rewritten(content, ADOC)
+    text = _text(content)
+    named = dict(ADOC_NAME.findall(text))
+    text = re.sub(r"\{([\w-]+)\}", lambda found: named.get(found[1], found[0]), text)
+    return _rewritten(ADOC_TABLE.sub(_adoc_rows, ADOC_TITLE.sub("", text)), ADOC)
+
+
+def _adoc_rows(found: re.Match[str]) -> str:
+    """The rows of a table as Markdown has them: a cell begins with a bar, on any line."""
+    first, *cells = [" ".join(cell.split()) for cell in ADOC_CELL.split(found["rows"])]
+    line = next((line for line in found["rows"].splitlines() if line.strip()), "")
+    repeated = ADOC_COLUMNS.search(found["attributes"] or "")
+    columns = int(repeated["times"] or repeated["each"].count(",") + 1) if repeated else line.count("|")
+    rows = [cells[place : place + columns] for place in range(0, len(cells), columns or 1)]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([first, "", *lines[:1], "|---" * columns + "|", *lines[1:], ""])
 
 
 @reader
 def read_org(content: bytes) -> FolderFile | str:
-    return _rewritten(content, ORG)
+    return _rewritten(_text(content), ORG)
 
 
 @reader
@@ -105,8 +130,7 @@ def _of_table(rows: Iterable[list[str]]) -> FolderFile:
     return FolderFile((section,) if section is not None else ())
 
 
-def _rewritten(content: bytes, rules: Rules) -> FolderFile | str:
-    text = _text(content)
+def _rewritten(text: str, rules: Rules) -> FolderFile | str:
     for pattern, written in rules:
         text = pattern.sub(written, text)
     return read_markdown(text)

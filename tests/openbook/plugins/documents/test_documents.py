@@ -101,8 +101,19 @@ KINDS: dict[str, tuple[bytes, list[tuple[str | None, str]]]] = {
         ],
     ),
     "k.adoc": (
-        b"= Guide\n:toc:\n\n== Start\n\nRun it:\n\n----\nmake serve\n----\n",
-        [("Start", "Start\n\nRun it:\n\n```\nmake serve\n```")],
+        b"= Guide\n:toc:\n:app: Acme\n\n== Start\n\nRun {app}, says xref:a.adoc[A], not <<b>> {x}:\n\n"
+        b".Run it\n[source,sh]\n"
+        b"----\nmake serve\n.hidden\n----\n\n[WARNING]\n====\nHot.\n====\n\n* One\n+\nof it\n\ninclude::c.adoc[]\n\n"
+        b'[cols="1,2",options="header"]\n|===\n|Name |Meaning\n\n|port\na|where it\nlistens\n|host | address\n|===\n\n'
+        b"|===\n| A | B\n| 1 | 2\n|===\n",
+        [
+            (
+                "Start",
+                "Start\n\nRun Acme, says A, not b {x}:\n\nRun it\n\n```\nmake serve\n.hidden\n```\n\nHot.\n\n"
+                "- One\n\nof it\n\n"
+                "Name: port | Meaning: where it listens\nName: host | Meaning: address\n\nA: 1 | B: 2",
+            )
+        ],
     ),
     "l.org": (
         b"#+title: Notes\n# a comment\n\n** Keys\nUnder the [[mat][door mat]].\n\n"
