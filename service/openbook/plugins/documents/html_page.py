@@ -12,6 +12,7 @@ from openbook.plugins.documents.reading import NO_TEXT, FileLeftOut, reader
 
 LINE_END = "\u2028"
 # What generators of pages put behind a heading, to link to it.
+HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 LINK_SIGNS = "¶#§🔗\u200b "
 
 
@@ -24,7 +25,10 @@ def read_html(content: bytes) -> FolderFile | str:
     import trafilatura
 
     page = trafilatura.load_html(content)
-    names = [] if page is None else _names(page)
+    names = []
+    if page is not None:
+        _head_descriptions(page)
+        names = _names(page)
     dates = {"extensive_search": False, "original_date": True}
     # fast: without two more extractors to compare with, whose choice between them no reader can foresee
     found: Any = trafilatura.bare_extraction(
@@ -55,10 +59,30 @@ def read_html(content: bytes) -> FolderFile | str:
     return FolderFile(sections, found.title or None, found.url or None, as_moment(found.date))
 
 
+def _head_descriptions(page: Any) -> None:
+    """Make a heading of each term with an id: so pages describe settings, options and functions, Sphinx's first of all.
+
+    Paragraphs of a list item are kept apart, which the extraction would join.
+    """
+    level, found = 1, []
+    for one in page.iter(*HEADINGS, "dt"):
+        if one.tag != "dt":
+            level = int(one.tag[1])
+        elif one.get("id") and one.getparent().tag == "dl":
+            found.append((one, f"h{min(6, level + sum(1 for _ in one.iterancestors('dl')))}"))
+    for term, heading in found:
+        for one in (term.getparent(), *term.itersiblings("dd")):
+            one.tag = "div"
+        term.tag = heading
+    for paragraph in page.xpath("//li/p | //dd/p"):
+        paragraph.text = f" {paragraph.text or ''}"
+        paragraph.drop_tag()
+
+
 def _names(page: Any) -> list[tuple[str, str]]:
     """The words and the id of each heading that has one, in order. Takes the signs away that link to a heading."""
     found = []
-    for heading in page.iter("h1", "h2", "h3", "h4", "h5", "h6"):
+    for heading in page.iter(*HEADINGS):
         own = heading.get("id")
         for link in heading.xpath('.//a[starts-with(@href, "#")]'):
             if not _words(link).strip(LINK_SIGNS):

@@ -421,6 +421,31 @@ def test_a_web_page_keeps_its_lists_tables_and_code_and_its_headings_are_address
     ]
 
 
+def test_what_a_page_describes_under_a_name_is_a_section_with_an_address(tmp_path: Path) -> None:
+    page = """<html><head><title>Settings</title></head><body><main><h1>Settings</h1>
+<p>The program reads all of these settings when it starts, from the file and then from the environment.</p>
+<h2 id="net">Network</h2><dl class="py data"><dt class="sig" id="PORT">PORT<a class="headerlink" href="#PORT">¶</a></dt>
+<dd><p>Where the program listens for connections.</p><p>Default: 5000</p><dl class="py"><dt id="PORT.max">max</dt>
+<dd><p>The largest number that a port may have.</p></dd></dl></dd></dl>
+<h2>Others</h2><ul><li><p>One paragraph of the item.</p><p>And one more.</p></li></ul>
+<dl><dt>Term</dt><dd><p>What the term means.</p><p>More of it.</p></dd></dl></main></body></html>"""
+    found = list(open_source(str(written(tmp_path, a__html=page)), url_template="https://x.example/{path}").passages())
+    assert [(one.section, one.text, (one.url or "").partition("#")[2]) for one in found] == [
+        (
+            None,
+            "The program reads all of these settings when it starts, from the file and then from the environment.",
+            "",
+        ),
+        ("Network > PORT", "PORT\n\nWhere the program listens for connections.\n\nDefault: 5000", "PORT"),
+        ("Network > PORT > max", "max\n\nThe largest number that a port may have.", "PORT.max"),
+        (
+            "Others",
+            "Others\n\n- One paragraph of the item. And one more.\n\n- Term: What the term means. More of it.",
+            "",
+        ),
+    ]
+
+
 def test_a_page_of_a_pdf_is_found_behind_its_address(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(pdf("First page.", "Second page."))
     source = open_source(str(tmp_path), url_template="https://files.example/{path}")
