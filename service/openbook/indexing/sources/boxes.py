@@ -14,6 +14,10 @@ COLONS = re.compile(r" *:{3,} *(?:\{(?P<braced>[\w:.-]+)\}|(?P<kind>[\w:.-]+))? 
 FENCE = re.compile(r" *(?P<fence>`{3,}|~{3,})(?:\{(?P<kind>[\w:.-]+)\})? *(?P<title>.*)$")
 GITHUB = re.compile(r"(?P<quote> *> *)\[!(?P<kind>\w+)\] *$")
 OPTION = re.compile(r" *:[\w-]+:(?: .*)?$")
+# Hugo: `{{< note >}}`, `{{< tooltip text="Pod" >}}`; and GitBook on a line of its own: `{% tab title="Bash" %}`.
+TAG = re.compile(r"\{\{[<%][^{}]*[>%]\}\}")
+TAGS_ALONE = re.compile(r" {0,3}(?:(?:\{\{[<%][^{}]*[>%]\}\}|\{%[^{}]*%\})\s*)+$")
+SAID_BY_TAG = re.compile(r'\b(?:title|text|name|summary)="([^"]*)"')
 ATTRIBUTES = re.compile(r"\{:[^{}]*\}\s*$")
 # Those that a page puts the word above where they have no title, and others: what MyST has else between fences is code.
 NAMED = {"note", "tip", "info", "warning", "danger", "caution", "important", "hint", "attention", "error", "seealso"}
@@ -57,6 +61,9 @@ def unboxed(lines: Sequence[str]) -> list[str]:
         else:
             options = False
             line = ATTRIBUTES.sub("", line)
+            if TAGS_ALONE.match(line):
+                line = f"\n{' '.join(SAID_BY_TAG.findall(line))}\n"
+            line = TAG.sub(lambda tag: " ".join(SAID_BY_TAG.findall(tag[0])), line)
             if found := GITHUB.match(line):
                 line = f"{found['quote']}{found['kind'].capitalize()}\n{found['quote']}"
         shown += line.split("\n")

@@ -304,6 +304,9 @@ BOXES = {
     "```{admonition} Mind\n:class: tip\nThe *gap*.\n```\nGo.": "Mind\n\nThe gap.\n\nGo.",
     "```{code-block} python\n:::x\n!!! y\n```": "```{code-block} python\n:::x\n!!! y\n```",
     "> [!NOTE]\n> Quoted.\n\nText.\n{: .lead }": "Note\n\nQuoted.\n\nText.",
+    '{{< note >}}\nA {{< tip text="Pod" id="p" >}} runs.\n{{< /note >}}\n\n'
+    '{% tab title="Sh" %}\nSay {% x %}.\n{% endtab %}': ("A Pod runs.\n\nSh\n\nSay {% x %}."),
+    "Say:\n\n    {% block %}": "Say:\n\n    {% block %}",
     "::: app.Client\n\n!!! is loud\n=== Title\n": "!!! is loud === Title",
     "```console\n> dir\n```\n\n> ```\n> > dir\n> ```\n> Said.": "```console\n> dir\n```\n\n```\n> dir\n```\nSaid.",
 }
@@ -316,7 +319,23 @@ def test_the_boxes_of_a_site_leave_their_titles_and_what_they_hold(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "mark", ["[", "![a", "**a", "[a](", "<!--", "!!! a b", '=== "a" ', ":::{a}", "{:a} ", "> [!a] ", "```{note} ", " "]
+    "mark",
+    [
+        "[",
+        "![a",
+        "**a",
+        "[a](",
+        "<!--",
+        "!!! a b",
+        '=== "a" ',
+        ":::{a}",
+        "{:a} ",
+        "> [!a] ",
+        "```{note} ",
+        " ",
+        "{% a",
+        "{{< a >}} ",
+    ],
 )
 def test_a_line_of_marks_alone_is_read_at_once(tmp_path: Path, mark: str) -> None:
     found = list(open_source(str(written(tmp_path, a__md=mark * 300_000))).passages())
