@@ -16,8 +16,12 @@ GITHUB = re.compile(r"(?P<quote> *> *)\[!(?P<kind>\w+)\] *$")
 OPTION = re.compile(r" *:[\w-]+:(?: .*)?$")
 # Hugo: `{{< note >}}`, `{{< tooltip text="Pod" >}}`; and GitBook on a line of its own: `{% tab title="Bash" %}`.
 TAG = re.compile(r"\{\{[<%][^{}]*[>%]\}\}")
-TAGS_ALONE = re.compile(r" {0,3}(?:(?:\{\{[<%][^{}]*[>%]\}\}|\{%[^{}]*%\})\s*)+$")
-SAID_BY_TAG = re.compile(r'\b(?:title|text|name|summary)="([^"]*)"')
+# Also the components of MDX, `<TabItem label="Bash">`, and where they are from.
+TAGS_ALONE = re.compile(
+    r" {0,3}(?:(?:\{\{[<%][^{}]*[>%]\}\}|\{%[^{}]*%\}|</?[A-Z]\w*(?:\s[^<>]*)?>)\s*)+$|"
+    r"import .* from ['\"][^'\"]+['\"];?\s*$"
+)
+SAID_BY_TAG = re.compile(r'\b(?:title|text|name|label|summary)="([^"]*)"')
 ATTRIBUTES = re.compile(r"\{:[^{}]*\}\s*$")
 # Those that a page puts the word above where they have no title, and others: what MyST has else between fences is code.
 NAMED = {"note", "tip", "info", "warning", "danger", "caution", "important", "hint", "attention", "error", "seealso"}

@@ -35,12 +35,12 @@ def read_markdown(text: str) -> FolderFile:
     """The title is that of the front matter, else a heading in the first line, which then begins no section."""
     fields, body, noted = front_matter(text)
     title, url, published = _first(fields, TITLES, _words), _first(fields, URLS, _url), _first(fields, DATES, as_moment)
-    lines = body.lstrip().split("\n")
+    lines = "\n".join(unboxed(body.lstrip().split("\n"))).lstrip("\n").split("\n")
     heading = HEADING.match(lines[0])
     words = _heading_words(heading)[0] if heading else ""
     if words and title in (None, words):
         title, lines = words, lines[1:]
-    return FolderFile(_sections(unboxed(lines)), title, url, published, _free(fields), noted)
+    return FolderFile(_sections(lines), title, url, published, _free(fields), noted)
 
 
 def free_fields(text: str) -> Mapping[str, Any]:

@@ -4,7 +4,15 @@ from openbook.indexing.sources.folder_file import FileReader
 from openbook.plugins.documents.html_page import read_html
 from openbook.plugins.documents.office import read_docx, read_eml, read_epub, read_pptx, read_xlsx
 from openbook.plugins.documents.pdf_file import read_pdf
-from openbook.plugins.documents.plain import read_adoc, read_code, read_csv, read_ipynb, read_json, read_org
+from openbook.plugins.documents.plain import (
+    read_adoc,
+    read_code,
+    read_csv,
+    read_ipynb,
+    read_json,
+    read_marked,
+    read_org,
+)
 from openbook.plugins.documents.rst import read_rst
 
 html = FileReader(read_html, "openbook[html]", ("trafilatura", "lxml_html_clean"))
@@ -18,6 +26,7 @@ pptx = FileReader(read_pptx)
 csv = FileReader(read_csv)
 ipynb = FileReader(read_ipynb)
 json = FileReader(read_json)
+marked = FileReader(read_marked)
 adoc = FileReader(read_adoc)
 org = FileReader(read_org)
 code = FileReader(read_code)

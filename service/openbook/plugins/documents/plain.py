@@ -89,6 +89,12 @@ def read_json(content: bytes) -> FolderFile | str:
 
 
 @reader
+def read_marked(content: bytes) -> FolderFile | str:
+    """Markdown by another name, with the components of MDX."""
+    return read_markdown(_text(content))
+
+
+@reader
 def read_adoc(content: bytes) -> FolderFile | str:
     text = _text(content)
     named = dict(ADOC_NAME.findall(text))

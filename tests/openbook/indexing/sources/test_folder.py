@@ -306,6 +306,9 @@ BOXES = {
     "> [!NOTE]\n> Quoted.\n\nText.\n{: .lead }": "Note\n\nQuoted.\n\nText.",
     '{{< note >}}\nA {{< tip text="Pod" id="p" >}} runs.\n{{< /note >}}\n\n'
     '{% tab title="Sh" %}\nSay {% x %}.\n{% endtab %}': ("A Pod runs.\n\nSh\n\nSay {% x %}."),
+    'import Tabs from "@theme/Tabs";\n\n<Tabs>\n<TabItem value="a" label="Bash">\nGive <Name>.\n</TabItem>\n</Tabs>': (
+        "Bash\n\nGive <Name>."
+    ),
     "Say:\n\n    {% block %}": "Say:\n\n    {% block %}",
     "::: app.Client\n\n!!! is loud\n=== Title\n": "!!! is loud === Title",
     "```console\n> dir\n```\n\n> ```\n> > dir\n> ```\n> Said.": "```console\n> dir\n```\n\n```\n> dir\n```\nSaid.",
@@ -334,6 +337,8 @@ def test_the_boxes_of_a_site_leave_their_titles_and_what_they_hold(tmp_path: Pat
         "```{note} ",
         " ",
         "{% a",
+        "<A b ",
+        "import a ",
         "{{< a >}} ",
     ],
 )

@@ -115,6 +115,11 @@ KINDS: dict[str, tuple[bytes, list[tuple[str | None, str]]]] = {
             )
         ],
     ),
+    "x.mdx": (
+        b"import A from 'a';\n\n# Start\n\n<A>\nGo.\n</A>\n\n## End\n\n```py\nfrom a import b\n```\n",
+        [(None, "Go."), ("End", "End\n\n```py\nfrom a import b\n```")],
+    ),
+    "y.yaml": (b"ports:\n  - 80\n", [(None, "ports:\n  - 80")]),
     "l.org": (
         b"#+title: Notes\n# a comment\n\n** Keys\nUnder the [[mat][door mat]].\n\n"
         b"| who | when |\n|-----+------|\n| Ana | noon |\n",
@@ -134,6 +139,7 @@ TITLES = {
     "e.eml": "The alarm code",
     "c.pptx": "Plan of 2025",
     "j.rst": "Limits",
+    "x.mdx": "Start",
     "sphinx.rst": "Settings",
     "k.adoc": "Guide",
 }
