@@ -10,16 +10,18 @@ INDENTED = re.compile(
 )
 # Docusaurus, VuePress and MyST: `:::note[Title]`, `::: tip Title`, `:::{note}`, and `:::` below.
 COLONS = re.compile(r" *:{3,} *(?:\{(?P<braced>[\w:.-]+)\}|(?P<kind>[\w:.-]+))? *(?P<title>.*)$")
+# PyMdown, as FastAPI's pages have it: `/// tip | Title`, and `///` below.
+SLASHES = re.compile(r" */{3,}(?: +(?P<kind>[\w-]+)(?: *\| *(?P<title>.+))?)?\s*$")
 # MyST again: a fence that names what is no code.
 FENCE = re.compile(r" *(?P<fence>`{3,}|~{3,})(?:\{(?P<kind>[\w:.-]+)\})? *(?P<title>.*)$")
 GITHUB = re.compile(r"(?P<quote> *> *)\[!(?P<kind>\w+)\] *$")
 OPTION = re.compile(r" *:[\w-]+:(?: .*)?$")
 # Hugo: `{{< note >}}`, `{{< tooltip text="Pod" >}}`; and GitBook on a line of its own: `{% tab title="Bash" %}`.
 TAG = re.compile(r"\{\{[<%][^{}]*[>%]\}\}")
-# Also the components of MDX, `<TabItem label="Bash">`, and where they are from.
+# Also the components of MDX, `<TabItem label="Bash">`, and what names another file.
 TAGS_ALONE = re.compile(
     r" {0,3}(?:(?:\{\{[<%][^{}]*[>%]\}\}|\{%[^{}]*%\}|</?[A-Z]\w*(?:\s[^<>]*)?>)\s*)+$|"
-    r"import .* from ['\"][^'\"]+['\"];?\s*$"
+    r"\s*(?:\{\*.*\*\}|-+8<-+.*)\s*$|import .* from ['\"][^'\"]+['\"];?\s*$"
 )
 SAID_BY_TAG = re.compile(r'\b(?:title|text|name|label|summary)="([^"]*)"')
 ATTRIBUTES = re.compile(r"\{:[^{}]*\}\s*$")
@@ -58,6 +60,8 @@ def unboxed(lines: Sequence[str]) -> list[str]:
             boxes.append(4 * (len(boxes) + 1) + len(found["indent"]))
             shown += ["", found["indent"] + title]
             line = ""
+        elif found := SLASHES.match(line):
+            line = _title(found["kind"] or "", found["title"] or "")
         elif found := COLONS.match(line):
             line, options = _title(found["braced"] or found["kind"] or "", found["title"]), bool(found["braced"])
         elif options and OPTION.match(line):

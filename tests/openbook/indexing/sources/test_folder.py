@@ -310,6 +310,9 @@ BOXES = {
         "Bash\n\nGive <Name>."
     ),
     "Say:\n\n    {% block %}": "Say:\n\n    {% block %}",
+    "//// tab | uv\n\n/// warning\n\nOld *one*.\n\n///\n\n////\n{* a.py *}\n--8<-- 'c.md'\n/// a comment of Rust": (
+        "uv\n\nWarning\n\nOld one.\n\n/// a comment of Rust"
+    ),
     "::: app.Client\n\n!!! is loud\n=== Title\n": "!!! is loud === Title",
     "```console\n> dir\n```\n\n> ```\n> > dir\n> ```\n> Said.": "```console\n> dir\n```\n\n```\n> dir\n```\nSaid.",
 }
