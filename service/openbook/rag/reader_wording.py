@@ -36,6 +36,8 @@ SPACES = ("Ġ", "▁")
 _LETTER = r"(?:(?![\u0e00-\U0010ffff])[^\W_])"
 # "rg40.bin", "api@example.org", "max_length", "9:30" and "1,200" are words; "end.Next" and "and/or" are two.
 _WORD = re.compile(rf"{_LETTER}+(?:(?:[_@]+|\.(?=[a-z\d])|(?<=\d)[,:](?=\d)){_LETTER}+)*")
+# Code within a line is one word, for half of its quotes would be left: `--host=0.0.0.0`.
+_CODE = re.compile(r"`[^`\n]{1,60}`")
 # Of a block of code: what a page does not show.
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
 # Of ASCII alone: byte pairs write other letters as two bytes, which must not be mixed up.
@@ -72,7 +74,8 @@ class AskedPassage:
     """A passage's context in tokens, each with its characters [start, end), and the windows that read it.
 
     The text begins at character `text_start`, behind title and separator. `firsts`, `keys` and `rooms` are those of
-    ScoredPassage; `closes` says which tokens end a word, and so may end a span.
+    ScoredPassage; `closes` says which tokens end a word, and so may end a span. `opens` and `shuts` number the quotes
+    of pieces of code, each of which is one word.
     """
 
     context: str
@@ -83,6 +86,8 @@ class AskedPassage:
     keys: Tensor  # (T,)
     rooms: Tensor  # (T,)
     closes: Tensor  # (T,)
+    opens: Tensor  # (C,)
+    shuts: Tensor  # (C',)
     windows: tuple[Window, ...]
 
 
@@ -218,7 +223,9 @@ class ReaderWording:
     def _asked(self, context: _Tokenised, title_end: int, text_start: int, windows: tuple[Window, ...]) -> AskedPassage:
         # some tokenizers give a word the space before it
         offsets = [(end - len(context.text[start:end].lstrip()), end) for start, end in context.offsets]
-        within = {place for word in _WORD.finditer(context.text) for place in range(word.start() + 1, word.end())}
+        codes = [found.span() for found in _CODE.finditer(context.text)]
+        words = [*codes, *(word.span() for word in _WORD.finditer(context.text))]
+        within = {place for start, end in words for place in range(start + 1, end)}
         within.update(at for fence in _FENCE.finditer(context.text) for at in range(fence.start(), fence.end() + 1))
         breaks = [title_end, text_start, *_breaks(context.text, text_start)]
         # 0 is the title, 1 the separator
@@ -229,6 +236,7 @@ class ReaderWording:
             if parts[place] != 1 and offsets[place][0] not in within:
                 rooms[place] = min(left, self.longest_span)
         closes = [end not in within for _, end in offsets]
+        opening, closing = {(start, start + 1) for start, _ in codes}, {(end - 1, end) for _, end in codes}
         firsts, keys = self._read_as(context)
         return AskedPassage(
             context.text,
@@ -239,6 +247,8 @@ class ReaderWording:
             keys,
             torch.tensor(rooms, dtype=torch.long),
             torch.tensor(closes, dtype=torch.bool),
+            torch.tensor([place for place, one in enumerate(offsets) if one in opening], dtype=torch.long),
+            torch.tensor([place for place, one in enumerate(offsets) if one in closing], dtype=torch.long),
             windows,
         )
 

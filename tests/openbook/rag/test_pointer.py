@@ -24,6 +24,7 @@ from openbook.rag.listening import Listener
 from openbook.rag.marginal import doc_log_prior
 from openbook.rag.open_generator import open_generator
 from openbook.rag.pointer import Pointer
+from openbook.rag.reader_wording import AskedPassage
 from openbook.rag.retriever import QuestionEncoder
 from openbook.rag.spans import Normalisation
 from openbook.storage.durable import sha256_of
@@ -228,19 +229,46 @@ def test_spans_begin_and_end_with_a_word_and_stay_in_a_paragraph_or_row(
             assert room == (behind.index(False) if False in behind else len(behind))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_no_span_holds_the_fence_of_a_block_of_code(reads: Callable[[str], Read], family: str) -> None:
-    text = "run it:\n```sh\nlima --now\nquito\n```\n  ~~~\ndone"
-    (asked,) = reads(family).generator.wording.ask([QUESTION], [[Passage("1", "A", text)]])
+def spans_of(asked: AskedPassage, whole: str) -> set[str]:
+    """What the spans of a passage say that an answer may be."""
     ends = [end for _, end in asked.offsets]
-    spans = {
-        f"A / {text}"[start : ends[last]].strip()
+    return {
+        whole[start : ends[last]].strip()
         for place, (start, _) in enumerate(asked.offsets)
         for last in range(place, place + int(asked.rooms[place]))
         if asked.closes[last]
     }
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_span_holds_the_fence_of_a_block_of_code(reads: Callable[[str], Read], family: str) -> None:
+    text = "run it:\n```sh\nlima --now\nquito\n```\n  ~~~\ndone"
+    (asked,) = reads(family).generator.wording.ask([QUESTION], [[Passage("1", "A", text)]])
+    spans = spans_of(asked, f"A / {text}")
     assert {"lima --now\nquito", "run it:", "done"} <= spans
     assert not [said for said in spans if "```" in said or "~" in said or "sh" in said]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_code_within_a_line_is_one_word(reads: Callable[[str], Read], family: str) -> None:
+    text = "call `lima --now` or `quito()`, done"
+    (asked,) = reads(family).generator.wording.ask([QUESTION], [[Passage("1", "A", text)]])
+    spans = spans_of(asked, f"A / {text}")
+    assert {"`lima --now`", "call `lima --now` or", "`quito()`", "done"} <= spans
+    assert not [said for said in spans if said.count("`") % 2]
+
+
+def test_a_quote_stands_for_the_token_next_to_it(mpnet: Read) -> None:
+    passage = Passage("1", "A", "call `lima now`")
+    (asked,) = mpnet.generator.wording.ask([QUESTION], [[passage]])
+    (opened,), (shut,) = asked.opens.tolist(), asked.shuts.tolist()
+    assert asked.offsets[opened][0] + len("`lima now`") == asked.offsets[shut][1]
+    scored = mpnet.generator.encode([QUESTION], [[passage]]).scored[0]
+    (window,) = asked.windows
+    starts, ends = one_window(mpnet, window.ids)[window.start :].double().unbind(1)
+    start, end = torch.logaddexp(starts[opened], starts[opened + 1]), torch.logaddexp(ends[shut - 1], ends[shut])
+    assert scored.spans[opened, shut - opened] == pytest.approx(float(start + end), abs=1e-4)
+    assert not torch.isfinite(scored.spans[opened + 1]).any()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
