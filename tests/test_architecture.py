@@ -120,8 +120,8 @@ MOST_LINES = {
     # how many answers to a file of questions are withheld (4)
     "openbook.cli": 3282,
     # the words of a line of Markdown, without its marks (56)
-    # the notes, tabs and foldouts of sites' generators, and prompts in code (109)
-    "openbook.indexing": 4865,
+    # the notes, tabs and foldouts of sites' generators, and prompts in code (125)
+    "openbook.indexing": 4881,
     # openbook check (511); twelve kinds of files (422); import, merge, push, mcp and Ray, the core's before (830);
     # language models behind a server (960), and those of this process with their prompts and the command that makes
     # checkpoints, the core's before (1150)

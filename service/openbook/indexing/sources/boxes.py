@@ -1,4 +1,4 @@
-"""The notes, tabs and foldouts of sites' generators in Markdown: what a page shows of them, without their marks."""
+"""Markdown of sites' generators and notebooks as plain Markdown: their notes, tabs and foldouts without the marks."""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +14,12 @@ COLONS = re.compile(r" *:{3,} *(?:\{(?P<braced>[\w:.-]+)\}|(?P<kind>[\w:.-]+))? 
 SLASHES = re.compile(r" */{3,}(?: +(?P<kind>[\w-]+)(?: *\| *(?P<title>.+))?)?\s*$")
 # MyST again: a fence that names what is no code.
 FENCE = re.compile(r" *(?P<fence>`{3,}|~{3,})(?:\{(?P<kind>[\w:.-]+)\})? *(?P<title>.*)$")
-GITHUB = re.compile(r"(?P<quote> *> *)\[!(?P<kind>\w+)\] *$")
+# GitHub and Obsidian: `> [!NOTE]`, `> [!tip]- Title`.
+QUOTED = re.compile(r"(?P<quote> *> *)\[!(?P<kind>[\w-]+)\][+-]? *(?P<title>.*)$")
+# `[[Note]]`, `[[Note#Part|words]]`, and what Obsidian shows in its place: `![[file]]`. Not within code.
+LINK = re.compile(
+    r"(?P<kept>`[^`]*`)|(?P<file>!)?\[\[(?!\s)(?P<note>[^\[\]|#]*)(?:#(?P<part>[^\[\]|]*))?(?:\|(?P<words>[^\[\]]*))?\]\](?![(\[])"
+)
 OPTION = re.compile(r" *:[\w-]+:(?: .*)?$")
 # Hugo: `{{< note >}}`, `{{< tooltip text="Pod" >}}`; and GitBook on a line of its own: `{% tab title="Bash" %}`.
 TAG = re.compile(r"\{\{[<%][^{}]*[>%]\}\}")
@@ -25,6 +30,9 @@ TAGS_ALONE = re.compile(
 )
 SAID_BY_TAG = re.compile(r'\b(?:title|text|name|label|summary)="([^"]*)"')
 ATTRIBUTES = re.compile(r"\{:[^{}]*\}\s*$")
+# A heading is a line of words with one of these below.
+UNDERLINE = re.compile(r" {0,3}(?:={2,}|-{2,})\s*$")
+UNDERLINED = re.compile(r" {0,3}(?![-*+>#|`~<]|\d{1,9}[.)]\s)\S")
 # Those that a page puts the word above where they have no title, and others: what MyST has else between fences is code.
 NAMED = {"note", "tip", "info", "warning", "danger", "caution", "important", "hint", "attention", "error", "seealso"}
 PLAIN = {"admonition", "dropdown", "tab-set", "tab-item", "grid", "grid-item-card", "card", "topic", "sidebar"}
@@ -66,14 +74,18 @@ def unboxed(lines: Sequence[str]) -> list[str]:
             line, options = _title(found["braced"] or found["kind"] or "", found["title"]), bool(found["braced"])
         elif options and OPTION.match(line):
             continue
+        elif UNDERLINE.match(line) and UNDERLINED.match("".join(shown[-1:])) and not "".join(shown[-2:-1]).strip():
+            shown[-1] = f"{'#' if '=' in line else '##'} {shown[-1].strip()}"
+            continue
         else:
             options = False
             line = ATTRIBUTES.sub("", line)
             if TAGS_ALONE.match(line):
                 line = f"\n{' '.join(SAID_BY_TAG.findall(line))}\n"
             line = TAG.sub(lambda tag: " ".join(SAID_BY_TAG.findall(tag[0])), line)
-            if found := GITHUB.match(line):
-                line = f"{found['quote']}{found['kind'].capitalize()}\n{found['quote']}"
+            if found := QUOTED.match(line):
+                line = f"{found['quote']}{found['title'].strip() or found['kind'].capitalize()}\n{found['quote']}"
+            line = LINK.sub(_words, line)
         shown += line.split("\n")
     return shown
 
@@ -86,6 +98,10 @@ def _holds(lines: Sequence[str], number: int) -> bool:
     """Whether something is indented below that line, with an empty one between them or none."""
     below = next((line for line in lines[number + 1 : number + 3] if line.strip()), "")
     return _indent(below.expandtabs(4)) > _indent(lines[number].expandtabs(4))
+
+
+def _words(link: re.Match[str]) -> str:
+    return link["kept"] or ("" if link["file"] else link["words"] or link["note"] or link["part"] or "")
 
 
 def _title(kind: str, title: str) -> str:

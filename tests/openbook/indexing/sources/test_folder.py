@@ -242,6 +242,15 @@ def test_a_heading_ends_before_what_closes_it(tmp_path: Path, line: str, section
     assert found[-1].section == section
 
 
+def test_a_heading_may_have_a_line_below(tmp_path: Path) -> None:
+    text = "The *sea*\n=========\n\nIs deep.\n\nTides\n-----\n\nTwice a day.\n\n```\nno\n---\n```\n"
+    found = list(open_source(str(written(tmp_path, a__md=text))).passages())
+    assert [(one.title, one.section, one.text) for one in found] == [
+        ("The sea", None, "Is deep."),
+        ("The sea", "Tides", "Tides\n\nTwice a day.\n\n```\nno\n---\n```"),
+    ]
+
+
 def test_marks_of_markdown_leave_their_words_and_code_stays(tmp_path: Path) -> None:
     text = """\
 # The **[API](https://x.example)**
@@ -313,6 +322,10 @@ BOXES = {
     "//// tab | uv\n\n/// warning\n\nOld *one*.\n\n///\n\n////\n{* a.py *}\n--8<-- 'c.md'\n/// a comment of Rust": (
         "uv\n\nWarning\n\nOld one.\n\n/// a comment of Rust"
     ),
+    "Words\ngo on\n---\n- a\n---\n| b |\n---": "Words go on\n\n---\n\n- a\n\n---\n\n| b |\n\n---",
+    "> [!tip]- Of [[Keys|the keys]]\n> See [[Doors#Front]], `[[ -f x ]]`, [[ -f y ]] ![[a.png]] [[1]](https://x.y)": (
+        "Of the keys\n\nSee Doors, `[[ -f x ]]`, [[ -f y ]]  [1]"
+    ),
     "::: app.Client\n\n!!! is loud\n=== Title\n": "!!! is loud === Title",
     "```console\n> dir\n```\n\n> ```\n> > dir\n> ```\n> Said.": "```console\n> dir\n```\n\n```\n> dir\n```\nSaid.",
 }
@@ -340,6 +353,7 @@ def test_the_boxes_of_a_site_leave_their_titles_and_what_they_hold(tmp_path: Pat
         "```{note} ",
         " ",
         "{% a",
+        "[[a",
         "<A b ",
         "import a ",
         "{{< a >}} ",
