@@ -6,7 +6,7 @@ from collections.abc import Sequence
 # MkDocs: `!!! note "Title"`, `??? tip`, `=== "Tab"`, and below it the content with four spaces more.
 INDENTED = re.compile(
     r"(?P<indent> *)(?:(?:!!!|\?\?\?\+?) +(?P<kind>[\w-]+)(?: +[\w-]+)*|===[!+]?)"
-    r'(?: +(?P<title>"[^"]*"))? *\r?$'
+    r'(?: +(?P<title>"[^"]*"))? *$'
 )
 # Docusaurus, VuePress and MyST: `:::note[Title]`, `::: tip Title`, `:::{note}`, and `:::` below.
 COLONS = re.compile(r" *:{3,} *(?:\{(?P<braced>[\w:.-]+)\}|(?P<kind>[\w:.-]+))? *(?P<title>.*)$")
@@ -44,7 +44,7 @@ def unboxed(lines: Sequence[str]) -> list[str]:
     # what the content of each open box of MkDocs is indented by, and the fences that hold no code
     boxes, wrapped = list[int](), list[str]()
     code, options = "", False
-    for number, given in enumerate(lines):
+    for number, given in enumerate(line.rstrip("\r") for line in lines):
         line = given.expandtabs(4)
         while boxes and line.strip() and _indent(line) < boxes[-1]:
             boxes.pop()

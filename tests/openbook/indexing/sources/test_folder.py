@@ -331,9 +331,11 @@ BOXES = {
 }
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 @pytest.mark.parametrize("text", BOXES)
-def test_the_boxes_of_a_site_leave_their_titles_and_what_they_hold(tmp_path: Path, text: str) -> None:
-    found = list(open_source(str(written(tmp_path, a__md=text))).passages())
+def test_the_boxes_of_a_site_leave_their_titles_and_what_they_hold(tmp_path: Path, text: str, line_end: str) -> None:
+    (tmp_path / "a.md").write_text(text, newline=line_end)
+    found = list(open_source(str(tmp_path)).passages())
     assert "\n\n".join(one.text for one in found) == BOXES[text]
 
 
