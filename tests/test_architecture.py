@@ -120,8 +120,8 @@ MOST_LINES = {
     # how many answers to a file of questions are withheld (4)
     "openbook.cli": 3282,
     # the words of a line of Markdown, without its marks (56)
-    # the notes, tabs and foldouts of sites' generators, and prompts in code (125)
-    "openbook.indexing": 4881,
+    # the notes, tabs and foldouts of sites' generators, and prompts in code (130)
+    "openbook.indexing": 4886,
     # openbook check (511); twelve kinds of files (422); import, merge, push, mcp and Ray, the core's before (830);
     # language models behind a server (960), and those of this process with their prompts and the command that makes
     # checkpoints, the core's before (1150)
@@ -136,9 +136,9 @@ MOST_LINES = {
     # a receipt of each answer, and what a withheld one would be in a report (21)
     # all passages in one prompt: begun, heard, audited (286), and ended where nobody waits; two prompts that go (9)
     # where the links of an answer begin (5)
-    # Sphinx's directives and roles, whose text docutils leaves out (85); tables and blocks of AsciiDoc (24);
+    # Sphinx's directives and roles, whose text docutils leaves out (93); tables and blocks of AsciiDoc (24);
     # what a web page describes under a name (24); Markdown by other names (15)
-    "openbook.plugins": 9347,
+    "openbook.plugins": 9355,
     # each generator's way to leave a passage out exactly (134)
     # how much of a question the passages cover, in place of the best doc_score (11, 19)
     # vectors of texts, and how many tokens were read (19)

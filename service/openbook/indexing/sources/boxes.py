@@ -33,6 +33,8 @@ ATTRIBUTES = re.compile(r"\{:[^{}]*\}\s*$")
 # A heading is a line of words with one of these below.
 UNDERLINE = re.compile(r" {0,3}(?:={2,}|-{2,})\s*$")
 UNDERLINED = re.compile(r" {0,3}(?![-*+>#|`~<]|\d{1,9}[.)]\s)\S")
+# Below a term, as most generators have it.
+DEFINITION = re.compile(r" {0,3}:[ \t]+(?P<words>\S.*)$")
 # Those that a page puts the word above where they have no title, and others: what MyST has else between fences is code.
 NAMED = {"note", "tip", "info", "warning", "danger", "caution", "important", "hint", "attention", "error", "seealso"}
 PLAIN = {"admonition", "dropdown", "tab-set", "tab-item", "grid", "grid-item-card", "card", "topic", "sidebar"}
@@ -76,6 +78,9 @@ def unboxed(lines: Sequence[str]) -> list[str]:
             continue
         elif UNDERLINE.match(line) and UNDERLINED.match("".join(shown[-1:])) and not "".join(shown[-2:-1]).strip():
             shown[-1] = f"{'#' if '=' in line else '##'} {shown[-1].strip()}"
+            continue
+        elif (found := DEFINITION.match(line)) and "".join(shown[-1:]).strip():
+            shown[-1] = f"{shown[-1].rstrip(': ')}: {found['words']}"
             continue
         else:
             options = False

@@ -19,8 +19,10 @@ VERSIONS = {
     "deprecated": "Deprecated since version",
 }
 CODE = {"code", "code-block", "code-tab", "sourcecode", "prompt", "doctest", "testcode", "ipython", "math", "mermaid"}
-# A page shows nothing of them, or of other files.
+# Of the first two a page shows what they hold, of the others nothing, or another file.
+SILENT = {"only", "ifconfig"}
 UNSHOWN = {"toctree", "index", "include", "literalinclude", "highlight", "testsetup", "testcleanup"}
+FACTS = ("type", "default", "value")
 # Beside those with a colon, as in py:data: what is described under its name.
 OBJECTS = re.compile(
     r".+:.+|function|data|class|method|attribute|exception|property|decorator|\w+method|confval|setting|envvar|"
@@ -99,13 +101,19 @@ def _sphinx() -> type[Any]:
             if self.name in VERSIONS:
                 version, *words = said.split(maxsplit=1)
                 said = f"{VERSIONS[self.name]} {version}: {' '.join(words)}".rstrip(": ")
+            elif self.name in SILENT:
+                said = ""
             elif OBJECTS.fullmatch(self.name):
+                facts = [(name, self.options[name]) for name in FACTS if self.options.get(name)]
+                held.children[:0] = [self._said(f"{name.capitalize()}: {value}") for name, value in facts]
                 name = ", ".join(" ".join(line.split()) for line in said.replace("\\", "").splitlines())
                 return [nodes.section("", nodes.title("", name), *held.children)] if held.children else []
             elif not held.children and " " not in said:
                 # the name of something that is not here
                 return []
-            first = [nodes.paragraph("", "", *self.state.inline_text(said, self.lineno)[0])] if said else []
-            return [*first, *held.children]
+            return [*([self._said(said)] if said else []), *held.children]
+
+        def _said(self, text: str) -> Any:
+            return nodes.paragraph("", "", *self.state.inline_text(text, self.lineno)[0])
 
     return Sphinx

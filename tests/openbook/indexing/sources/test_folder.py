@@ -326,6 +326,7 @@ BOXES = {
     "> [!tip]- Of [[Keys|the keys]]\n> See [[Doors#Front]], `[[ -f x ]]`, [[ -f y ]] ![[a.png]] [[1]](https://x.y)": (
         "Of the keys\n\nSee Doors, `[[ -f x ]]`, [[ -f y ]]  [1]"
     ),
+    "Pod\n:   A group.\n\nNode\n: A *machine*.": "Pod: A group.\n\nNode: A machine.",
     "::: app.Client\n\n!!! is loud\n=== Title\n": "!!! is loud === Title",
     "```console\n> dir\n```\n\n> ```\n> > dir\n> ```\n> Said.": "```console\n> dir\n```\n\n```\n> dir\n```\nSaid.",
 }
