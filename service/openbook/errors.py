@@ -97,8 +97,8 @@ class ResponseTooLarge(OpenbookError):
 
     code = "response_too_large"
     message = (
-        "The response has more than {most:,} bytes. Ask for fewer passages, or in "
-        "one call for fewer questions or versions."
+        "The response has more than {most:,} bytes. Ask for fewer passages, or in one call for fewer questions or "
+        "versions."
     )
 
 

@@ -36,7 +36,7 @@ MAX_QUESTIONS = 64
 # Of a question that does not say how many passages it reads, and how many tokens its answer may have.
 USUAL_DOCS = 5
 USUAL_NEW_TOKENS = 32
-# The most that one question reads, as in the paper's experiments (section 3), and the most beams.
+# The most passages that one question reads, as many as the paper's (section 4.5), and the most beams.
 MAX_DOCS = 50
 MAX_BEAMS = 16
 MAX_VERSION = 64

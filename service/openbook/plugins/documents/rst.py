@@ -99,7 +99,7 @@ def _sphinx() -> type[Any]:
             held = nodes.Element()
             self.state.nested_parse(self.content, self.content_offset, held, match_titles=True)
             if self.name in VERSIONS:
-                version, *words = said.split(maxsplit=1)
+                version, *words = said.split(maxsplit=1) or [""]
                 said = f"{VERSIONS[self.name]} {version}: {' '.join(words)}".rstrip(": ")
             elif self.name in SILENT:
                 said = ""

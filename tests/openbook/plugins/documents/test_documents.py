@@ -90,14 +90,19 @@ KINDS: dict[str, tuple[bytes, list[tuple[str | None, str]]]] = {
     "sphinx.rst": (
         b"Settings\n========\n\n.. toctree::\n\n   other\n\n.. only:: html\n\n   Seen.\n\n.. py:data:: PORT\n"
         b"   :type: int\n\n   Where :meth:`~App.run` listens.\n\n"
-        b"   Default: ``5000``\n\n   .. versionchanged:: 2.1\n      Was *80*.\n\n.. function:: run(\\*hosts)\n"
+        b"   Default: ``5000``\n\n   .. versionchanged:: 2.1\n      Was *80*.\n\n"
+        b".. deprecated::\n\n.. function:: run(\\*hosts)\n"
         b"              stop()\n\n   See :doc:`/start`.\n\n.. autofunction:: abort\n\nStart\n-----\n\n"
         b".. tabs::\n\n   .. group-tab:: Bash\n\n      .. code-block:: sh\n         :caption: run it\n\n"
         b"         $ run\n\n"
         b".. seealso:: The `guide <https://example.org>`_.\n\n.. image:: x.png\n   :unheard-of: 1\n",
         [
             (None, "Seen."),
-            ("PORT", "PORT\n\nType: int\n\nWhere run listens.\n\nDefault: 5000\n\nChanged in version 2.1: Was 80."),
+            (
+                "PORT",
+                "PORT\n\nType: int\n\nWhere run listens.\n\nDefault: 5000\n\nChanged in version 2.1: Was 80.\n\n"
+                "Deprecated since version",
+            ),
             ("run(*hosts), stop()", "run(*hosts), stop()\n\nSee start."),
             ("Start", "Start\n\nBash\n\n```\n$ run\n```\n\nThe guide."),
         ],
