@@ -213,5 +213,5 @@ def run(root: Path, *tests: str) -> int:
     ]
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
-        [*command, "-m", "not slow and not gpu"], cwd=root, env=environment, stdout=subprocess.DEVNULL, timeout=300
+        [*command, "-m", "not slow and not gpu"], cwd=root, env=environment, stdout=subprocess.DEVNULL, timeout=900
     ).returncode
