@@ -215,15 +215,15 @@ class Pointer(Generator):
 def score_windows(asked: AskedPassage, logits: Sequence[Tensor], longest: int) -> tuple[Tensor, Tensor]:
     """The scores of a passage's spans, as in ScoredPassage, and its null: (len, 2) of each window -> (T, L), ().
 
-    The start of a piece of code is that of its quote and of the token behind it together, exp(s) added up; its end that
-    of the other quote and of the token before it. Windows that hold a span give it the largest of their scores, and the
+    A piece of code `x` begins at its first quote: that token's score adds up, by logsumexp, its own start and the start
+    of x. It ends at its last quote, likewise. Windows that hold a span give it the largest of their scores, and the
     passage the least of their nulls: one that sees the answer speaks for all.
     """
     spans = torch.full((len(asked.ids), longest), -torch.inf, dtype=torch.float64)  # (T, L)
     for window, of_window in zip(asked.windows, logits, strict=True):
         here = slice(window.first, window.first + window.count)
         starts, ends = of_window[window.start : window.start + window.count].double().unbind(1)  # (T',) each
-        # the quotes of a piece of code stand for the tokens next to them, where no span begins and ends
+        # no span begins or ends at x itself
         opens, shuts = (quotes - window.first for quotes in (asked.opens, asked.shuts))
         opens, shuts = opens[(opens >= 0) & (opens + 1 < window.count)], shuts[(shuts >= 1) & (shuts < window.count)]
         starts = starts.index_copy(0, opens, torch.logaddexp(starts[opens], starts[opens + 1]))

@@ -25,7 +25,7 @@ OPTION = re.compile(r" *:[\w-]+:(?: .*)?$")
 TAG = re.compile(r"\{\{[<%][^{}]*[>%]\}\}")
 # Also the components of MDX, `<TabItem label="Bash">`, and what names another file.
 TAGS_ALONE = re.compile(
-    r" {0,3}(?:(?:\{\{[<%][^{}]*[>%]\}\}|\{%[^{}]*%\}|</?[A-Z]\w*(?:\s[^<>]*)?>)\s*)+$|"
+    rf" {{0,3}}(?:(?:{TAG.pattern}|\{{%[^{{}}]*%\}}|</?[A-Z]\w*(?:\s[^<>]*)?>)\s*)+$|"
     r"\s*(?:\{\*.*\*\}|-+8<-+.*)\s*$|import .* from ['\"][^'\"]+['\"];?\s*$"
 )
 SAID_BY_TAG = re.compile(r'\b(?:title|text|name|label|summary)="([^"]*)"')
