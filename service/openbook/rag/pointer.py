@@ -75,7 +75,7 @@ class Pointer(Generator):
         self.longest_answer = None
         self.quotes = True
         self._normalisation = checkpoint.facts.reader.normalisation
-        self._network = open_network(checkpoint, keep_weights=keep_weights)
+        self.network = open_network(checkpoint, keep_weights=keep_weights)
         positions = positions_of(checkpoint.generator, self.tokenizer)
         self.wording = ReaderWording(name, self.tokenizer, checkpoint.facts.reader, positions)
         self.why_not = f"No passage holds these words as one span of {self.wording.longest_span} tokens or fewer."
@@ -83,7 +83,7 @@ class Pointer(Generator):
     @torch.inference_mode()
     def encode(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> ReadSpans:
         asked = self.wording.ask(questions, passages)
-        logits = iter(self._network([window for one in asked for window in one.windows]))
+        logits = iter(self.network([window for one in asked for window in one.windows]))
         scored = []
         for one in asked:
             spans, null = score_windows(one, [next(logits) for _ in one.windows], self.wording.longest_span)

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 
 from openbook.entities import PriorWeights
-from openbook.errors import SourceInvalid
+from openbook.errors import SettingInvalid, SourceInvalid
 from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
 from openbook.rag.checkpoint import (
     FACTS_FILE,
@@ -47,6 +47,8 @@ class Base:
 
     def check(self, config: TrainingConfig) -> None:
         """Raises SettingInvalid for a recipe that is not for this base."""
+        if config.teacher is not None:
+            raise SettingInvalid(setting="--teacher", reason="it teaches span readers alone")
 
     @property
     def has_question_encoder(self) -> bool:

@@ -11,8 +11,8 @@ from transformers import AutoTokenizer
 from openbook.errors import SettingInvalid
 from openbook.indexing.passage_encoder import minilm_folder
 from openbook.plugins.generators.composing import compose, names_its_passage_encoder
-from openbook.rag.checkpoint import FACTS_FILE, READER, read_facts
-from openbook.rag.pointer import positions_of
+from openbook.rag.checkpoint import FACTS_FILE, READER, load_checkpoint, locate, read_facts
+from openbook.rag.pointer import Pointer, positions_of
 from openbook.rag.reader_wording import ReaderFacts, ReaderWording
 from openbook.rag.weights import WEIGHT_PATTERNS, read_reader
 from openbook_lab.training.base import Base, read_object
@@ -20,7 +20,7 @@ from openbook_lab.training.data import Questions, read_all, titled_pieces
 from openbook_lab.training.mixture import hard_negatives
 from openbook_lab.training.recipe import GENERATOR, RECIPE_FILE, TrainingConfig
 from openbook_lab.training.run import Training
-from openbook_lab.training.span_reading import Group, SpanTask, groups_of
+from openbook_lab.training.span_reading import Group, SpanTask, Teacher, groups_of
 from openbook_lab.training.stage import load_state, save_state, train_stage
 from openbook_lab.training.weights import write_json
 
@@ -45,6 +45,8 @@ class ReaderBase(Base):
                 raise SettingInvalid(setting=f"--{name}-steps", reason="a span reader learns by reading alone: 0")
         if GENERATOR & set(config.reading.freeze):
             raise SettingInvalid(setting="--freeze", reason="of a span reader: --set reading.frozen_layers=N")
+        if config.teacher is not None and read_facts(locate(config.teacher)).reader is None:
+            raise SettingInvalid(setting="--teacher", reason=f"{config.teacher} is no span reader")
         if config.reading.shared > 1:
             raise SettingInvalid(setting="reading.shared", reason="it is a share, 1 at most")
 
@@ -107,6 +109,14 @@ class ReaderTraining(Training):
     def prepare(self, stage: str) -> None:
         _ = self.near
 
+    @cached_property
+    def teacher(self) -> Teacher | None:
+        """The reader of `--teacher`, in the precision in which it serves fastest here."""
+        if self.config.teacher is None:
+            return None
+        pointer = Pointer(load_checkpoint(self.config.teacher, device=str(self.machine.device), dtype="auto"))
+        return Teacher(pointer.network, pointer.wording)
+
     def train_here(self, stage: str) -> None:
         reader, tokenizer = read_reader(self.base.folder / READER, torch.float32), self.base.generator_tokenizer()
         # with a mask, torch's own attention takes longer on a processor: a step of MiniLM 4.0 s, and so 2.5
@@ -114,7 +124,8 @@ class ReaderTraining(Training):
         facts = read_facts(self.base.folder).reader or ReaderFacts()
         wording = ReaderWording(self.config.name, tokenizer, facts, positions_of(reader, tokenizer))
         dev = [question for question in self.questions.dev if question.context]
-        task = SpanTask(self.config.reading, reader, wording, self.asked, self.near, machine=self.machine, dev=dev)
+        read = (self.asked, self.near, self.teacher)
+        task = SpanTask(self.config.reading, reader, wording, *read, machine=self.machine, dev=dev)
         state = self.config.work / f"{stage}_state.pt"
         train_stage(task, state_file=state, log=partial(self._log, stage), progress=self.progress)
         if self.rank == 0:

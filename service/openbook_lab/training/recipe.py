@@ -21,7 +21,19 @@ NOT_THE_RECIPES = frozenset({"output", "work", "name"})
 # numbers of a stage that may be 0; every other must be positive
 COUNTS_FROM_ZERO = frozenset({"steps", "warm_up", "patience", "guided_heads", "frozen_layers"})
 SHARES = frozenset(
-    {"guidance", "weight_decay", "dropout", "world_share", "office_share", "silence", "bm25", "pull", "shared", "near"}
+    {
+        "guidance",
+        "weight_decay",
+        "dropout",
+        "world_share",
+        "office_share",
+        "silence",
+        "bm25",
+        "pull",
+        "shared",
+        "near",
+        "taught",
+    }
 )
 # texts are longer than answers: a stage learns this many of their tokens
 WRITTEN_TOKENS = 64
@@ -72,9 +84,9 @@ class GeneratorConfig(StageConfig):
 class ReadingConfig(GeneratorConfig):
     """Numbers of reading. `tokens_per_step` counts padded input tokens of all processes together.
 
-    The last three are a span reader's: the share of the softmax over all passages of a question in its loss, how often
-    a question with one passage gets a near one that does not answer, and how many of the lowest layers stay as they
-    are, with the embeddings and whatever else they share.
+    The last four are a span reader's: the share of the softmax over all passages of a question in its loss, how often
+    a question with one passage gets a near one that does not answer, how many of the lowest layers stay as they are,
+    with the embeddings and whatever else they share, and the share of the teacher, where there is one, in the loss.
     """
 
     steps: int = 2400
@@ -90,6 +102,7 @@ class ReadingConfig(GeneratorConfig):
     shared: float = 0.5
     near: float = 0.5
     frozen_layers: int = 0
+    taught: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +209,11 @@ class TrainingInputs:
         None,
         "Train a span reader: --base is an encoder, which gets a new head, or any extractive reader. The checkpoint "
         "whose question encoder is taken, such as openbook-mini.",
+        metavar="CHECKPOINT",
+    )
+    teacher: str | None = option(
+        None,
+        "Train a span reader after a better one, such as openbook-base: half of the loss is told by its distributions.",
         metavar="CHECKPOINT",
     )
     decoder_layers: tuple[int, ...] = option(

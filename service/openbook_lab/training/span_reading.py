@@ -3,6 +3,7 @@
     own(z)    -log G_z / Z_z, where G_z is the mass of the spans of z that read an answer, or of its null without one
     shared    -log of the sum of G_z over the passages that answer, over the sum of Z_z over all: one softmax for all
     loss      s * shared + (1 - s) * mean of own(z); the mean alone of one passage, and where none answers
+    taught    the same of a teacher: the cross-entropy with its distributions over the spans takes the place of -log
 
 Z_z, and the scores of spans, are those of `openbook.rag.spans`: what is trained is what is served.
 """
@@ -17,9 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from openbook.entities import Passage
+from openbook.errors import SettingInvalid
 from openbook.rag.pointer import score_windows
 from openbook.rag.reader_wording import AskedPassage, ReaderWording, Window
-from openbook.rag.span_networks import TransformersReader
+from openbook.rag.span_networks import SpanNetwork, TransformersReader
 from openbook.rag.spans import ScoredPassage, SpanTree
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training.data import Questions
@@ -41,10 +43,14 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class SpanExample:
-    """The K passages of a question in tokens, and of each the spans that read an answer; without one, the null does."""
+    """The K passages of a question in tokens, and of each the spans that read an answer; without one, the null does.
+
+    `taught` are the passages in the teacher's tokens, where there is one.
+    """
 
     passages: Sequence[AskedPassage]
     golds: Sequence[Sequence[Place]]
+    taught: Sequence[AskedPassage] = ()
 
     @property
     def windows(self) -> list[Window]:
@@ -69,16 +75,21 @@ def groups_of(questions: Questions) -> list[Group]:
     return [tuple(part) for same in passages for part in parts_of(same, -(-len(same) // MOST_PASSAGES))]
 
 
-def span_examples(groups: Sequence[Group], wording: ReaderWording) -> list[SpanExample]:
-    """What the reader reads. A passage whose answers are all longer than a span can be is left out."""
+def span_examples(
+    groups: Sequence[Group], wording: ReaderWording, teacher: ReaderWording | None = None
+) -> list[SpanExample]:
+    """What the reader reads, and its teacher. A passage whose answers are all longer than a span can be is left out."""
+    texts = [group[0].text for group in groups]
     passages = [[Passage("", one.title, one.context) for one in group] for group in groups]
-    asked = iter(wording.ask([group[0].text for group in groups], passages))
+    asked = wording.ask(texts, passages)
+    each = iter(zip(asked, teacher.ask(texts, passages) if teacher else asked, strict=True))
     examples = []
     for group in groups:
-        found = [(read := next(asked), gold_places(read, one.answers), one.answers) for one in group]
-        kept = [(read, golds) for read, golds, answers in found if golds or not answers]
+        found = [(*(read := next(each)), gold_places(read[0], one.answers), one.answers) for one in group]
+        kept = [one for one in found if one[2] or not one[3]]
         if kept:
-            examples.append(SpanExample([read for read, _ in kept], [golds for _, golds in kept]))
+            own, taught, golds, _ = zip(*kept, strict=True)
+            examples.append(SpanExample(own, golds, taught if teacher else ()))
     return examples
 
 
@@ -117,6 +128,36 @@ def span_loss(scores: Sequence[tuple[Tensor, Tensor]], golds: Sequence[Sequence[
     return shared * (masses.logsumexp(dim=0) - right[answering].logsumexp(dim=0)) + (1 - shared) * own
 
 
+def taught_loss(
+    scores: Sequence[tuple[Tensor, Tensor]], taught: Sequence[tuple[Tensor, Tensor]], shared: float
+) -> Tensor:
+    """The loss of a question that a teacher reads: spans (T, L) and null () of each of its K passages -> ().
+
+    Raises SettingInvalid where the teacher has other spans.
+    """
+    ours, theirs = ([torch.cat([spans.flatten(), null[None]]) for spans, null in both] for both in (scores, taught))
+    if [len(one) for one in ours] != [len(one) for one in theirs]:
+        raise SettingInvalid(setting="--teacher", reason="it cuts words otherwise than the reader that it teaches")
+    own = torch.stack([_cross_entropy(*both) for both in zip(ours, theirs, strict=True)]).mean()
+    if len(ours) == 1:
+        return own
+    return shared * _cross_entropy(torch.cat(ours), torch.cat(theirs)) + (1 - shared) * own
+
+
+def _cross_entropy(scores: Tensor, taught: Tensor) -> Tensor:
+    """(N,), (N,) -> (); what is no span, -inf, counts in neither."""
+    there = taught.isfinite() & scores.isfinite()
+    return -(taught[there].softmax(dim=0) * scores[there].log_softmax(dim=0)).sum()
+
+
+@dataclass(frozen=True, slots=True)
+class Teacher:
+    """A trained span reader, whose distributions over the spans another learns."""
+
+    network: SpanNetwork
+    wording: ReaderWording
+
+
 @dataclass
 class SpanTask(PooledTask[SpanExample]):
     """Reading by a span reader, in epochs over `asked`, whose order follows from the seed.
@@ -127,6 +168,7 @@ class SpanTask(PooledTask[SpanExample]):
     wording: ReaderWording
     asked: Sequence[Group]
     near: Mapping[int, Sequence[tuple[str, str]]]
+    teacher: Teacher | None = None
 
     def __post_init__(self) -> None:
         PooledTask.__post_init__(self)
@@ -159,7 +201,7 @@ class SpanTask(PooledTask[SpanExample]):
     def pool(self, number: int) -> list[list[SpanExample]]:
         config, random_state = self.config, random_of(self.config.seed, "pool", number)
         drawn = [self._drawn(index, random_state) for index in self._order(number)]
-        examples = span_examples(drawn, self.wording)
+        examples = span_examples(drawn, self.wording, self.teacher.wording if self.teacher else None)
         tokens = config.tokens_per_step // self.machine.count
         return batches_by_length(examples, [one.size for one in examples], tokens=tokens, random_state=random_state)
 
@@ -167,7 +209,13 @@ class SpanTask(PooledTask[SpanExample]):
         examples, total = next(self._batches), 0.0
         for part in parts_of(examples, self.config.accumulate):
             scores = self._scores(self._network.read, [read for one in part for read in one.passages])
-            losses = [span_loss([next(scores) for _ in one.golds], one.golds, self.config.shared) for one in part]
+            found = [[next(scores) for _ in one.golds] for one in part]
+            shared, share = self.config.shared, self.config.taught if self.teacher else 0.0
+            losses = [span_loss(own, one.golds, shared) for own, one in zip(found, part, strict=True)]
+            if self.teacher:
+                taught = self._scores(self.teacher.network, [read for one in part for read in one.taught])
+                told = [taught_loss(own, [next(taught) for _ in own], shared) for own in found]
+                losses = [(1 - share) * loss + share * one for loss, one in zip(losses, told, strict=True)]
             loss = torch.stack(losses).sum() / len(examples)  # ()
             torch.autograd.backward(loss)
             gather()

@@ -121,6 +121,7 @@ def test_what_cannot_end_well_does_not_begin(config: TrainingConfig, tmp_path: P
     refused(replace(config, sentences=(Path("nowhere.jsonl"),)), "nowhere.jsonl: there is no such file")
     refused(replace(config, output=taken), "taken: is there already and is not empty")
     refused(replace(config, work=taken / "file"), "file: cannot be written to")
+    refused(replace(config, teacher="openbook-mini"), "--teacher: it teaches span readers alone")
     refused(replace(config, held_out=("Atlantis",)), "held-out: no question over a paragraph is about 'Atlantis'")
     refused(replace(config, sentences=(nq,)), "'who was it' has no context, as sentences need")
     refused(replace(config, joint=replace(config.joint, questions_per_step=4)), "3 questions with answers are left")

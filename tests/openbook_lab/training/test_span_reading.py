@@ -30,7 +30,15 @@ from openbook_lab.training.machine import Machine
 from openbook_lab.training.reader import ReaderTraining
 from openbook_lab.training.recipe import ReadingConfig, TrainingConfig
 from openbook_lab.training.run import run
-from openbook_lab.training.span_reading import SpanExample, SpanTask, gold_places, groups_of, span_examples
+from openbook_lab.training.span_reading import (
+    SpanExample,
+    SpanTask,
+    Teacher,
+    gold_places,
+    groups_of,
+    span_examples,
+    taught_loss,
+)
 from openbook_lab.training.stage import load_state, train_stage
 from tests.fixtures.checkpoints import write_checkpoint
 from tests.fixtures.readers import FAMILIES, write_pointer
@@ -261,6 +269,44 @@ def test_a_passage_that_does_not_answer_raises_the_null(tiny_readers: Mapping[st
     assert after > 0.9
 
 
+# --- a teacher -------------------------------------------------------------------------------------------
+
+
+def test_the_loss_of_a_taught_question_is_the_cross_entropy_with_its_teacher() -> None:
+    no = -math.inf
+    ours = [(torch.tensor([[0.3, 1.0], [2.0, no]]), torch.tensor(0.5)), (torch.tensor([[0.1, no]]), torch.tensor(1.5))]
+    theirs = [(torch.tensor([[1.0, 0.0], [3.0, no]]), torch.tensor(2.0)), (torch.tensor([[4.0, no]]), torch.tensor(0))]
+
+    def entropy(scores: Sequence[float], taught: Sequence[float]) -> float:
+        log_z = math.log(sum(map(math.exp, scores)))
+        mass = sum(map(math.exp, taught))
+        return -sum(math.exp(told) / mass * (one - log_z) for one, told in zip(scores, taught, strict=True))
+
+    first, second = ((0.3, 1.0, 2.0, 0.5), (1.0, 0.0, 3.0, 2.0)), ((0.1, 1.5), (4.0, 0.0))
+    own = (entropy(*first) + entropy(*second)) / 2
+    shared = entropy((*first[0], *second[0]), (*first[1], *second[1]))
+    assert float(taught_loss(ours, theirs, 0.3)) == pytest.approx(0.3 * shared + 0.7 * own, rel=1e-6)
+    assert float(taught_loss(ours[:1], theirs[:1], 0.3)) == pytest.approx(entropy(*first), rel=1e-6)
+    with pytest.raises(OpenbookError, match="--teacher: it cuts words otherwise"):
+        taught_loss(ours[:1], theirs[1:], 0.3)
+
+
+def test_who_teaches_himself_has_nothing_to_learn(tiny_pointers: Mapping[str, Path]) -> None:
+    config = replace(READING, taught=1.0)
+    checkpoint = load_checkpoint(tiny_pointers["mpnet"])
+    task = task_of(tiny_pointers["mpnet"] / "reader", config=config)
+    pointer = Pointer(checkpoint)
+    task.teacher = Teacher(pointer.network, pointer.wording)
+    group = (TEN[0], replace(SILENT[0], text=TEN[0].text))
+    loss_of(task, span_examples([group], task.wording, pointer.wording))
+    gradients = [one.grad for one in task.generator.parameters() if one.grad is not None]
+    assert gradients
+    assert max(float(gradient.abs().max()) for gradient in gradients) < 1e-5
+    task.config = replace(config, taught=0.5)
+    loss_of(task, span_examples([group], task.wording, pointer.wording))
+    assert float(task.generator.qa_outputs.weight.grad.abs().max()) > 1e-3
+
+
 # --- the whole run ----------------------------------------------------------------------------------------
 
 
@@ -328,6 +374,22 @@ def test_ten_questions_are_learnt_by_heart_and_served(
     again = replace(config, output=tmp_path / "again")
     assert any("done before" in line for line in said_by(again))
     assert same(weights_in(config), weights_in(again))
+
+
+def test_a_reader_follows_its_teacher_against_the_answers_in_its_files(
+    tiny_pointers: Mapping[str, Path], tmp_path: Path
+) -> None:
+    many = {"steps": 80, "save_every": 80, "tokens_per_step": 1280, "examples_per_pool": 60}
+    taught_folder, teacher_folder = (tmp_path / name for name in _made(tmp_path, "taught", "teacher"))
+    teacher = config_in(teacher_folder, tiny_pointers["mpnet"], **many)
+    run(teacher, lambda _: None)
+    taught = config_in(taught_folder, tiny_pointers["bert"], **many, taught=1.0)
+    # its files call the country right
+    wrong = lines(taught_folder / "wrong.jsonl", [replace(one, answers=(one.title,)) for one in TEN])
+    taught = replace(taught, teacher=str(teacher.output), paragraphs=(wrong,))
+    run(taught, lambda _: None)
+    *_, dev = logged(taught, "reading")
+    assert dev["dev_exact_match"] == 100.0
 
 
 def test_an_encoder_gets_a_new_head_and_a_question_encoder(tiny_readers: Mapping[str, Path], tmp_path: Path) -> None:
@@ -410,6 +472,8 @@ def test_what_cannot_train_a_reader_does_not_begin(tiny_pointers: Mapping[str, P
     )
     refused(replace(config, paragraphs=(wrong,)), "wrong.jsonl:2: not a question: answers is missing")
     refused(replace(config, questions=config.paragraphs), "--questions: it is not for a span reader")
+    rag = write_checkpoint(tmp_path / "rag")
+    refused(replace(config, teacher=str(rag)), "--teacher: .* is no span reader")
     refused(replace(config, worlds=2), "--worlds: it is not for a span reader")
     refused(replace(config, joint=replace(config.joint, steps=1)), "--joint-steps: a span reader learns by reading")
     frozen = replace(config.reading, freeze=("generator-encoder",))
