@@ -67,6 +67,8 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
         for name, most in limits(settings).items():
             if name in properties:
                 properties[name]["maximum"] = most
+                if (usual := properties[name].get("default")) is not None:
+                    properties[name]["default"] = min(usual, most)
     return openapi
 
 

@@ -174,7 +174,8 @@ class _Searching(_Body):
         """
         for field, most in limits(settings).items():
             value = getattr(self, field, None)
-            if value is not None and value > most:
+            # what a caller leaves out is what the service makes of it, not a mistake
+            if field in self.model_fields_set and value is not None and value > most:
                 raise InvalidRequest(field=field, reason=f"must be at most {most:g}, not {value}")
         # under the names of the manifest
         search = self.search.model_dump(by_alias=True, exclude_none=True) if self.search is not None else {}
@@ -320,7 +321,9 @@ class _AnsweringBody(OpenbookOptions, QuestionBody):
         if self.num_beams is None and self.num_answers > MAX_BEAMS:
             reason = f"must be at most {MAX_BEAMS}, not {self.num_answers}"
             raise InvalidRequest(field="num_answers", reason=reason)
-        options = replace(super().options(settings, engine), num_beams=self.num_beams or self.num_answers)
+        options = super().options(settings, engine)
+        said = min(options.max_new_tokens, settings.max_new_tokens)
+        options = replace(options, num_beams=self.num_beams or self.num_answers, max_new_tokens=said)
         if self.abstain == "never":
             return options
         if isinstance(self.abstain, AbstainAbove):

@@ -81,3 +81,13 @@ def test_a_comparison_has_the_time_of_each_version_and_no_more_than_a_call_may(
     response = client.post("/compare", json=BODIES["/compare"] | {"timeout_s": each_s})
     assert ended_with(response) == (504, "deadline_exceeded")
     assert response.json()["detail"].startswith(f"No answer within {all_s} s.")
+
+
+def test_a_question_that_names_no_length_has_the_operators_where_that_is_shorter(make_client: MakeClient) -> None:
+    client = make_client(max_new_tokens=3)
+    (token, *_) = client.post("/answer", json={"question": PERU, "abstain": "never"}).json()["tokens"]
+    assert token
+    properties = client.get("/openapi.json").json()["components"]["schemas"]["AnswerRequest"]["properties"]
+    assert (properties["max_new_tokens"]["default"], properties["max_new_tokens"]["maximum"]) == (3, 3)
+    refusal = refused(client.post("/answer", json={"question": PERU, "max_new_tokens": 32}))
+    assert refusal == (422, "invalid_request", [("max_new_tokens", "must be at most 3, not 32")])

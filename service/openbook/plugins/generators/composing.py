@@ -17,7 +17,7 @@ from openbook.entities import PriorWeights
 from openbook.errors import CheckpointInvalid, SettingInvalid
 from openbook.extensions import checkpoint_folder
 from openbook.plugins.generators.prompt import LONGEST_PASSAGE, SHORT_ANSWERS, CausalPrompt
-from openbook.rag.checkpoint import FACTS_FILE, GENERATOR, QUESTION_ENCODER, READER, load_checkpoint
+from openbook.rag.checkpoint import FACTS_FILE, GENERATOR, QUESTION_ENCODER, READER, load_checkpoint, read_facts
 from openbook.rag.encoder_head import QUESTION_PROMPTS, read_head, read_json
 from openbook.rag.hub import find_folder
 from openbook.rag.linear import round_weight
@@ -213,7 +213,9 @@ def _flat(ends: list[Any]) -> list[int]:
 def _write_question_encoder(source: str, folder: Path) -> _Brought:
     found = _find(source)
     if not (found / "modules.json").is_file():
-        kind = read_json(found, "config.json").get("model_type")
+        # a checkpoint with a reader may leave its question encoder to another
+        points = (found / FACTS_FILE).is_file() and read_facts(found).reader is not None
+        kind = "rag" if points else read_json(found, "config.json").get("model_type")
         if kind == "rag":
             checkpoint = load_checkpoint(found)
             checkpoint.question_encoder.save_pretrained(folder)

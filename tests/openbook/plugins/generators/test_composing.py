@@ -130,6 +130,13 @@ def test_any_reader_answers_with_the_question_encoder_of_another_checkpoint(
     assert (
         compose(tmp_path / "again", reader=str(tiny_readers[family]), question_encoder=str(copy), name="mine") == name
     )
+    # a reader's checkpoint has a question encoder to give, too
+    compose(tmp_path / "third", reader=str(tiny_readers[family]), question_encoder=str(tmp_path / "mine"))
+    third = load_checkpoint(tmp_path / "third")
+    assert third.facts.prior == checkpoint.facts.prior
+    assert QuestionEncoder(third).encode([QUESTION])[0] == pytest.approx(
+        QuestionEncoder(checkpoint).encode([QUESTION])[0]
+    )
 
 
 @pytest.mark.parametrize("family", ["mpnet", "deberta-v3"])
