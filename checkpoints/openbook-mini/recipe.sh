@@ -26,9 +26,12 @@ train sixth "${STEPS_SIXTH:-270}" 8e-5 3e-4 --base "$work/fifth" --seed 6 --set 
 train seventh "${STEPS_SEVENTH:-250}" 1.2e-4 4e-4 --base "$work/sixth" --seed 8 --set reading.warm_up=20
 train eighth "${STEPS_EIGHTH:-480}" 1e-4 3e-4 --base "$work/seventh" --seed 9 --processes 2 \
     --set reading.warm_up=20
+after_base="--teacher openbook-base --dtype bfloat16 --train-embeddings --set reading.near=0.5
+    --set reading.tokens_per_step=4800 --set reading.warm_up=20"
+train ninth "${STEPS_NINTH:-420}" 1.2e-4 3e-4 --base "$work/eighth" --seed 21 $after_base
+train tenth "${STEPS_TENTH:-430}" 1e-4 2.5e-4 --base "$work/ninth" --seed 22 $after_base --set reading.taught=0.7
 test -d "$work/openbook-mini" || openbook checkpoint compose "$work/openbook-mini" --weights int8 \
-    --reader "$work/eighth/reader" --question-encoder openbook-mini-bart
+    --reader "$work/tenth/reader" --question-encoder openbook-mini-bart
 openbook calibrate "$work/openbook-mini" --indexes "$data/indexes" --work "$work/calibrate" --dtype int8 \
-    --book actual="$data/actual.dev.jsonl" --book restic="$data/restic.dev.jsonl" \
-    --book council="$data/council.dev.jsonl" --book squad="$data/squad.dev.jsonl" --book fish="$data/fish.dev.jsonl" \
-    --book healthchecks="$data/healthchecks.dev.jsonl" --book brewery="$data/brewery.dev.jsonl"
+    --book actual="$data/actual.dev.jsonl" --book healthchecks="$data/healthchecks.dev.jsonl" \
+    --book squad="$data/squad.dev.jsonl"

@@ -137,7 +137,7 @@ def test_three_families_of_readers_are_packed(family: str, tiny_pointers: dict[s
     assert isinstance(generator, Pointer)
     packed = family in PACKED
     assert can_pack(checkpoint.generator) is packed
-    assert type(generator._network) is (PackedReader if packed else TransformersReader)
+    assert type(generator.network) is (PackedReader if packed else TransformersReader)
     if not packed:
         with pytest.raises(SettingInvalid, match="int8 is for readers that are BERT, RoBERTa or MPNet"):
             open_generator(load_checkpoint(tiny_pointers[family], dtype="int8"))
@@ -155,6 +155,6 @@ def test_windows_have_the_starts_and_ends_of_transformers(
     windows = [
         Window(tuple(row), tuple([0] * 2 + [1] * (len(row) - 2))[: len(row)], 0, 0, len(row)) for row in some_rows()
     ]
-    for one, other in zip(lower._network(windows), expected(windows), strict=True):
+    for one, other in zip(lower.network(windows), expected(windows), strict=True):
         assert one.dtype == torch.float32
         assert float((one - other).norm() / other.norm()) < tolerance
