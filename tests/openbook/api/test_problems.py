@@ -165,7 +165,10 @@ def test_what_anyone_may_read_is_bounded_and_the_log_has_the_whole(
     details = [client.get("/index/tiny-2018").json()["detail"]]
     assert client.post("/index/swap", json={"version": "tiny-2018"}, headers=ADMIN).status_code == 500
     details.append(client.get("/index/swap").json()["detail"])
-    (client.app.state.services.store.folder / "CURRENT").write_text("tiny-2018\n")  # type: ignore[attr-defined]
+    folder = client.app.state.services.store.folder  # type: ignore[attr-defined]
+    # as a whole: the service looks at it all the time, and would see an empty one
+    (folder / "aside").write_text("tiny-2018\n")
+    (folder / "aside").replace(folder / "CURRENT")
     until(lambda: not client.get("/readyz").json()["following"]["ok"])
     details.append(client.get("/readyz").json()["following"]["detail"])
     assert (
