@@ -174,7 +174,7 @@ class _Searching(_Body):
         """
         for field, most in limits(settings).items():
             value = getattr(self, field, None)
-            # what a caller leaves out is what the service makes of it, not a mistake
+            # a default above the operator's limit is no mistake of the caller
             if field in self.model_fields_set and value is not None and value > most:
                 raise InvalidRequest(field=field, reason=f"must be at most {most:g}, not {value}")
         # under the names of the manifest
@@ -322,8 +322,8 @@ class _AnsweringBody(OpenbookOptions, QuestionBody):
             reason = f"must be at most {MAX_BEAMS}, not {self.num_answers}"
             raise InvalidRequest(field="num_answers", reason=reason)
         options = super().options(settings, engine)
-        said = min(options.max_new_tokens, settings.max_new_tokens)
-        options = replace(options, num_beams=self.num_beams or self.num_answers, max_new_tokens=said)
+        longest = min(options.max_new_tokens, settings.max_new_tokens)
+        options = replace(options, num_beams=self.num_beams or self.num_answers, max_new_tokens=longest)
         if self.abstain == "never":
             return options
         if isinstance(self.abstain, AbstainAbove):

@@ -20,7 +20,7 @@ from openbook_lab.training.data import Questions, read_all, titled_pieces
 from openbook_lab.training.mixture import hard_negatives
 from openbook_lab.training.recipe import GENERATOR, RECIPE_FILE, TrainingConfig
 from openbook_lab.training.run import Training
-from openbook_lab.training.span_reading import Group, SpanTask, Teacher, groups_of
+from openbook_lab.training.span_reading import Group, SpanTask, groups_of
 from openbook_lab.training.stage import load_state, save_state, train_stage
 from openbook_lab.training.weights import write_json
 
@@ -110,12 +110,11 @@ class ReaderTraining(Training):
         _ = self.near
 
     @cached_property
-    def teacher(self) -> Teacher | None:
+    def teacher(self) -> Pointer | None:
         """The reader of `--teacher`, in the precision in which it serves fastest here."""
         if self.config.teacher is None:
             return None
-        pointer = Pointer(load_checkpoint(self.config.teacher, device=str(self.machine.device), dtype="auto"))
-        return Teacher(pointer.network, pointer.wording)
+        return Pointer(load_checkpoint(self.config.teacher, device=str(self.machine.device), dtype="auto"))
 
     def train_here(self, stage: str) -> None:
         reader, tokenizer = read_reader(self.base.folder / READER, torch.float32), self.base.generator_tokenizer()

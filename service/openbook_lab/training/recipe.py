@@ -213,7 +213,7 @@ class TrainingInputs:
     )
     teacher: str | None = option(
         None,
-        "Train a span reader after a better one, such as openbook-base: half of the loss is told by its distributions.",
+        "A better span reader, such as openbook-base: the new one also learns how likely this one finds each span.",
         metavar="CHECKPOINT",
     )
     decoder_layers: tuple[int, ...] = option(

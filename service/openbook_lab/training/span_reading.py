@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from openbook.entities import Passage
 from openbook.errors import SettingInvalid
-from openbook.rag.pointer import score_windows
+from openbook.rag.pointer import Pointer, score_windows
 from openbook.rag.reader_wording import AskedPassage, ReaderWording, Window
-from openbook.rag.span_networks import SpanNetwork, TransformersReader
+from openbook.rag.span_networks import TransformersReader
 from openbook.rag.spans import ScoredPassage, SpanTree
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training.data import Questions
@@ -82,13 +82,17 @@ def span_examples(
     texts = [group[0].text for group in groups]
     passages = [[Passage("", one.title, one.context) for one in group] for group in groups]
     asked = wording.ask(texts, passages)
-    each = iter(zip(asked, teacher.ask(texts, passages) if teacher else asked, strict=True))
+    both = zip(asked, teacher.ask(texts, passages) if teacher else asked, strict=True)
     examples = []
     for group in groups:
-        found = [(*(read := next(each)), gold_places(read[0], one.answers), one.answers) for one in group]
-        kept = [one for one in found if one[2] or not one[3]]
+        of_group = [(*next(both), one.answers) for one in group]
+        kept = [
+            (read, taught, places)
+            for read, taught, answers in of_group
+            if (places := gold_places(read, answers)) or not answers
+        ]
         if kept:
-            own, taught, golds, _ = zip(*kept, strict=True)
+            own, taught, golds = zip(*kept, strict=True)
             examples.append(SpanExample(own, golds, taught if teacher else ()))
     return examples
 
@@ -150,14 +154,6 @@ def _cross_entropy(scores: Tensor, taught: Tensor) -> Tensor:
     return -(taught[there].softmax(dim=0) * scores[there].log_softmax(dim=0)).sum()
 
 
-@dataclass(frozen=True, slots=True)
-class Teacher:
-    """A trained span reader, whose distributions over the spans another learns."""
-
-    network: SpanNetwork
-    wording: ReaderWording
-
-
 @dataclass
 class SpanTask(PooledTask[SpanExample]):
     """Reading by a span reader, in epochs over `asked`, whose order follows from the seed.
@@ -168,7 +164,7 @@ class SpanTask(PooledTask[SpanExample]):
     wording: ReaderWording
     asked: Sequence[Group]
     near: Mapping[int, Sequence[tuple[str, str]]]
-    teacher: Teacher | None = None
+    teacher: Pointer | None = None
 
     def __post_init__(self) -> None:
         PooledTask.__post_init__(self)
@@ -210,11 +206,11 @@ class SpanTask(PooledTask[SpanExample]):
         for part in parts_of(examples, self.config.accumulate):
             scores = self._scores(self._network.read, [read for one in part for read in one.passages])
             found = [[next(scores) for _ in one.golds] for one in part]
-            shared, share = self.config.shared, self.config.taught if self.teacher else 0.0
-            losses = [span_loss(own, one.golds, shared) for own, one in zip(found, part, strict=True)]
+            losses = [span_loss(own, one.golds, self.config.shared) for own, one in zip(found, part, strict=True)]
             if self.teacher:
+                share = self.config.taught
                 taught = self._scores(self.teacher.network, [read for one in part for read in one.taught])
-                told = [taught_loss(own, [next(taught) for _ in own], shared) for own in found]
+                told = [taught_loss(own, [next(taught) for _ in own], self.config.shared) for own in found]
                 losses = [(1 - share) * loss + share * one for loss, one in zip(losses, told, strict=True)]
             loss = torch.stack(losses).sum() / len(examples)  # ()
             torch.autograd.backward(loss)

@@ -33,7 +33,6 @@ from openbook_lab.training.run import run
 from openbook_lab.training.span_reading import (
     SpanExample,
     SpanTask,
-    Teacher,
     gold_places,
     groups_of,
     span_examples,
@@ -293,17 +292,15 @@ def test_the_loss_of_a_taught_question_is_the_cross_entropy_with_its_teacher() -
 
 def test_who_teaches_himself_has_nothing_to_learn(tiny_pointers: Mapping[str, Path]) -> None:
     config = replace(READING, taught=1.0)
-    checkpoint = load_checkpoint(tiny_pointers["mpnet"])
     task = task_of(tiny_pointers["mpnet"] / "reader", config=config)
-    pointer = Pointer(checkpoint)
-    task.teacher = Teacher(pointer.network, pointer.wording)
+    task.teacher = Pointer(load_checkpoint(tiny_pointers["mpnet"]))
     group = (TEN[0], replace(SILENT[0], text=TEN[0].text))
-    loss_of(task, span_examples([group], task.wording, pointer.wording))
+    loss_of(task, span_examples([group], task.wording, task.teacher.wording))
     gradients = [one.grad for one in task.generator.parameters() if one.grad is not None]
     assert gradients
     assert max(float(gradient.abs().max()) for gradient in gradients) < 1e-5
     task.config = replace(config, taught=0.5)
-    loss_of(task, span_examples([group], task.wording, pointer.wording))
+    loss_of(task, span_examples([group], task.wording, task.teacher.wording))
     assert float(task.generator.qa_outputs.weight.grad.abs().max()) > 1e-3
 
 
