@@ -1,5 +1,8 @@
 import json
 import logging
+import os
+import pty
+import subprocess
 import sys
 
 import pytest
@@ -34,6 +37,20 @@ def test_an_exception_stays_on_its_line() -> None:
 
 def test_what_json_cannot_say_is_said_as_text() -> None:
     assert line_of(facts={"path": object})["path"] == "<class 'object'>"
+
+
+def test_a_terminal_gets_text_and_all_else_json() -> None:
+    command = (sys.executable, "-c", "from openbook.api.logs import *; configure_logging('info'); logging.info('up')")
+    master, terminal = pty.openpty()
+    try:
+        subprocess.run(command, stderr=terminal, check=True)
+        shown = os.read(master, 1000).decode()
+    finally:
+        os.close(terminal)
+        os.close(master)
+    assert shown.split(" ", 1)[1] == "info    root: up\r\n"
+    piped = subprocess.run(command, stderr=subprocess.PIPE, check=True)
+    assert json.loads(piped.stderr)["message"] == "up"
 
 
 def text_of(message: str, **facts: object) -> str:

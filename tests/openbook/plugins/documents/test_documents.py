@@ -95,7 +95,8 @@ KINDS: dict[str, tuple[bytes, list[tuple[str | None, str]]]] = {
         b"              stop()\n\n   See :doc:`/start`.\n\n.. autofunction:: abort\n\nStart\n-----\n\n"
         b".. tabs::\n\n   .. group-tab:: Bash\n\n      .. code-block:: sh\n         :caption: run it\n\n"
         b"         $ run\n\n"
-        b".. seealso:: The `guide <https://example.org>`_.\n\n.. image:: x.png\n   :unheard-of: 1\n",
+        b".. seealso:: The `guide <https://example.org>`_.\n\n"
+        b".. container::\n   :unheard-of: 1\n\n   Be quick.\n",
         [
             (None, "Seen."),
             (
@@ -104,7 +105,7 @@ KINDS: dict[str, tuple[bytes, list[tuple[str | None, str]]]] = {
                 "Deprecated since version",
             ),
             ("run(*hosts), stop()", "run(*hosts), stop()\n\nSee start."),
-            ("Start", "Start\n\nBash\n\n```\n$ run\n```\n\nThe guide."),
+            ("Start", "Start\n\nBash\n\n```\n$ run\n```\n\nThe guide.\n\nBe quick."),
         ],
     ),
     "k.adoc": (
