@@ -51,7 +51,7 @@ class Fit:
     dimension: int
     free_memory: Callable[[], int]
     retriever: RetrieverChoice = "dense"
-    drain_s: float = 60.0
+    drain_s: float
 
 
 class SwapAttempt:

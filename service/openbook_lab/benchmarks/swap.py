@@ -128,7 +128,12 @@ def _measure_policy(
         store,
         live,
         Telemetry(),
-        Fit(encoder_fingerprint=info.encoder_fingerprint, dimension=info.dimension, free_memory=lambda: sys.maxsize),
+        Fit(
+            encoder_fingerprint=info.encoder_fingerprint,
+            dimension=info.dimension,
+            free_memory=lambda: sys.maxsize,
+            drain_s=60.0,
+        ),
     )
     reader = Reader(live, fetch)
     try:

@@ -84,9 +84,10 @@ def test_a_comparison_has_the_time_of_each_version_and_no_more_than_a_call_may(
 
 
 def test_a_question_that_names_no_length_has_the_operators_where_that_is_shorter(make_client: MakeClient) -> None:
+    body, usual = {"question": PERU, "abstain": "never"}, make_client()
+    whole, short = (usual.post("/answer", json=body | more).json()["tokens"] for more in ({}, {"max_new_tokens": 3}))
     client = make_client(max_new_tokens=3)
-    (token, *_) = client.post("/answer", json={"question": PERU, "abstain": "never"}).json()["tokens"]
-    assert token
+    assert client.post("/answer", json=body).json()["tokens"] == short != whole
     properties = client.get("/openapi.json").json()["components"]["schemas"]["AnswerRequest"]["properties"]
     assert (properties["max_new_tokens"]["default"], properties["max_new_tokens"]["maximum"]) == (3, 3)
     refusal = refused(client.post("/answer", json={"question": PERU, "max_new_tokens": 32}))
