@@ -124,17 +124,13 @@ def _measure_policy(
     snapshot.warm()
     _grow(largest, "warmed")
     live = LiveIndex(snapshot)
-    swap_index = SwapIndex(
-        store,
-        live,
-        Telemetry(),
-        Fit(
-            encoder_fingerprint=info.encoder_fingerprint,
-            dimension=info.dimension,
-            free_memory=lambda: sys.maxsize,
-            drain_s=60.0,
-        ),
+    fit = Fit(
+        encoder_fingerprint=info.encoder_fingerprint,
+        dimension=info.dimension,
+        free_memory=lambda: sys.maxsize,
+        drain_s=60,
     )
+    swap_index = SwapIndex(store, live, Telemetry(), fit)
     reader = Reader(live, fetch)
     try:
         swapped_s: list[tuple[float, float]] = []
