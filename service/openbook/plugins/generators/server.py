@@ -218,7 +218,8 @@ class ModelServer:
         if self.abilities.scoring == "echo":
             body |= {"prompt": prompt.text + answer, "max_tokens": 1, "echo": True}
         else:
-            body |= {"max_tokens": len(answer.encode()) + 1, "grammar": f"root ::= {_literal(answer)}"}
+            ids = await self._tokens_of(answer, prompt.text)
+            body |= {"max_tokens": len(ids) + 1, "grammar": f"root ::= {' '.join(f'<[{one}]>' for one in ids)}"}
 
         async def take(response: httpx.Response) -> tuple[Said, str]:
             found = json.loads(await response.aread())
@@ -241,6 +242,20 @@ class ModelServer:
         return found
 
     # --- below ---------------------------------------------------------------------------------------------
+
+    async def _tokens_of(self, answer: str, prompt: str) -> list[int]:
+        """The tokens of an answer behind a prompt, as llama.cpp cuts it.
+
+        A grammar that spells the text lets the server choose how to cut it, behind each prompt another way.
+        """
+
+        async def take(response: httpx.Response) -> list[int]:
+            return list(map(int, json.loads(await response.aread())["tokens"]))
+
+        texts = (prompt + answer, prompt, answer)
+        cut: list[list[int]] = await together([self._post("../tokenize", {"content": one}, take) for one in texts])
+        whole, before, alone = cut
+        return whole[len(before) :] if whole[: len(before)] == before else alone
 
     async def _connect(self, concurrency: int) -> tuple[httpx.AsyncClient, asyncio.Semaphore]:
         # a proxy of the environment is for the world outside, not for this machine
@@ -417,9 +432,3 @@ async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
 
 def _retry_after(header: str) -> float:
     return min(float(header), LONGEST_PAUSE_S) if header.isdecimal() else 0.0
-
-
-def _literal(text: str) -> str:
-    """A text as llama.cpp's grammars write it."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
-    return f'"{escaped}"'

@@ -65,7 +65,9 @@ def open_(language_servers: Serving) -> Iterator[Open]:
 
 @pytest.fixture
 def both(language_servers: Serving, open_: Open, plain_causal_checkpoint: Path, request: pytest.FixtureRequest) -> Both:
-    server = language_servers(shape=getattr(request, "param", "lists"))
+    shape = getattr(request, "param", "lists")
+    as_llama_cpp = {"shape": "content", "echo": False, "grammar": True}
+    server = language_servers(**(as_llama_cpp if shape == "grammar" else {"shape": shape}))
     checkpoint = load_checkpoint(plain_causal_checkpoint)
     local = CausalGenerator(replace(checkpoint, prompt=NO_REFUSALS))
     return Both(local, open_(server), server)
@@ -80,7 +82,9 @@ def assert_same(local: CausalGenerator, expected: Hypothesis, found: Hypothesis)
 
 
 @pytest.mark.parametrize(
-    ("both", "decoding"), [("lists", "thorough"), ("lists", "fast"), ("content", "fast")], indirect=["both"]
+    ("both", "decoding"),
+    [("lists", "thorough"), ("lists", "fast"), ("content", "fast"), ("grammar", "thorough")],
+    indirect=["both"],
 )
 def test_answers_are_those_of_the_same_model_in_this_process(both: Both, decoding: str) -> None:
     said = set()
@@ -93,6 +97,7 @@ def test_answers_are_those_of_the_same_model_in_this_process(both: Both, decodin
     assert len(said) > 4, "a model that says one thing would prove nothing"
 
 
+@pytest.mark.parametrize("both", ["lists", "grammar"], indirect=True)
 def test_targets_have_the_scores_of_the_same_model_in_this_process(both: Both) -> None:
     targets, case = ["the 12", "of b and", ""], CASES[1]
     log_prior = doc_log_prior(torch.tensor([case.doc_scores])).float()

@@ -68,6 +68,14 @@ def test_the_words_that_it_says_have_the_log_probs_that_it_scores(generator: Ser
         assert speakers
 
 
+def test_words_that_nobody_would_say_here_are_cut_as_elsewhere(generator: ServedGenerator) -> None:
+    targets = generator.target_ids(["Houston engineer, zebra blue"])
+    ((scored,),) = generator.score(generator.encode([QUESTION], [PASSAGES]), PRIOR, targets, "sequence")
+    assert scored.quote is not None
+    # llama.cpp, left alone with the letters, takes the likeliest first: a space, an H, and so on
+    assert scored.quote.token_texts[:-1] == (" Houston", " engineer", ",", " zebra", " blue")
+
+
 def test_a_single_prompt_stands_on_the_passage_that_says_it(generator: ServedGenerator) -> None:
     (found,), _ = answers_of(generator, AnswerOptions(model="single-prompt", max_new_tokens=64))
     assert found.quote is not None
