@@ -88,11 +88,15 @@ class Heard:
 
 @dataclass(slots=True)
 class AskedPassages:
-    """The prompts of each question's passages, and what came of them; None of a question that was abandoned."""
+    """The prompts of each question's passages, and what came of them; None of a question that was abandoned.
+
+    `identity` is the model's when the question began: no answer comes from two.
+    """
 
     questions: Sequence[str]
     passages: Sequence[Sequence[Passage]]
     prompts: list[list[RowPrompt]]
+    identity: str
     heard: list[Heard | None] = field(default_factory=list)
     single: list[OneAnswer | None] = field(default_factory=list)
 
@@ -135,11 +139,13 @@ class ServedGenerator(Generator):
     def encode(self, questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> AskedPassages:
         both = zip(questions, passages, strict=True)
         prompts = [[self._wording.of(question, [one]) for one in some] for question, some in both]
-        return AskedPassages(questions, passages, prompts)
+        return AskedPassages(questions, passages, prompts, self._server.identity)
 
     def prepare(self, encoded: AskedPassages, options: AnswerOptions, between_steps: BetweenSteps = nothing) -> None:
         if options.model == "single-prompt":
-            encoded.single = self._single.begin(encoded.questions, encoded.passages, options, between_steps)
+            encoded.single = self._single.begin(
+                encoded.questions, encoded.passages, options, between_steps, encoded.identity
+            )
             others = len(encoded.passages[0]) - 1
             encoded.heard = [
                 None if one is None else Heard((), (one.empty,) * (1 + others), (one.n_read, *(0,) * others))
@@ -147,7 +153,7 @@ class ServedGenerator(Generator):
             ]
             return
         works = [self._hear(prompts, options) for prompts in encoded.prompts]
-        encoded.heard = self._server.each(works, between_steps)
+        encoded.heard = self._server.each(works, between_steps, encoded.identity)
 
     def n_read(self, encoded: AskedPassages) -> list[int]:
         return [
@@ -222,7 +228,7 @@ class ServedGenerator(Generator):
         texts: Sequence[Sequence[int]] = (),
     ) -> list[tuple[Hypothesis, ...]]:
         if start.single:
-            return self._single.decode(start.single, log_prior, between_steps, listeners)
+            return self._single.decode(start.single, log_prior, between_steps, listeners, start.identity)
         answers = []
         for heard, passages, prior in zip(start.heard, start.passages, log_prior, strict=True):
             # nobody looks at the answer to an abandoned question
@@ -242,7 +248,7 @@ class ServedGenerator(Generator):
         wanted = ["".join(map(chr, target[:-1])) for target in targets]
         works = [self._score_each(prompts, wanted) for prompts in start.prompts]
         answers = []
-        both = zip(self._server.each(works, between_steps), start.passages, log_prior, strict=True)
+        both = zip(self._server.each(works, between_steps, start.identity), start.passages, log_prior, strict=True)
         for scored, passages, prior in both:
             found = scored or [Candidate("", (), True, ((0.0,),) * len(passages)) for _ in wanted]
             answers.append(tuple(_hypothesis(one, passages, prior) for one in found))

@@ -13,7 +13,8 @@ import threading
 import time
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -42,6 +43,7 @@ BUSY = (429, 502, 503, 504)
 TOPS = (20, 5, 1)
 # What differs from one look to the next though the model is the same.
 FLEETING = ("created", "permission", "modified_at", "loaded", "status")
+ANOTHER_MODEL = "another model answers than before"
 
 logger = logging.getLogger(__name__)
 
@@ -129,8 +131,7 @@ class ModelServer:
     @property
     def identity(self) -> str:
         """What tells this model from another one behind the address, as far as the server says it."""
-        lasting = {name: value for name, value in self._entry.items() if name not in FLEETING}
-        return json.dumps([self._model, self._answering, lasting], sort_keys=True)
+        return json.dumps([self._model, self._answering, _lasting(self._entry)], sort_keys=True)
 
     def status(self) -> GeneratorStatus:
         decodings: tuple[Literal["fast", "thorough"], ...] = (
@@ -140,10 +141,13 @@ class ModelServer:
 
     # --- asking --------------------------------------------------------------------------------------------
 
-    def each(self, works: Sequence[Coroutine[Any, Any, T]], between_steps: BetweenSteps) -> list[T | None]:
+    def each(
+        self, works: Sequence[Coroutine[Any, Any, T]], between_steps: BetweenSteps, identity: str
+    ) -> list[T | None]:
         """What the works of several questions give; None for a question that was abandoned.
 
-        Raises what the first of them raises, and at once GeneratorUnreachable while the server is known to fail.
+        Raises what the first of them raises, GeneratorUnreachable at once while the server is known to fail, and in
+        the end where its model is no longer the one that `identity` names.
         """
         futures: list[Future[T]] = []
         try:
@@ -161,6 +165,8 @@ class ModelServer:
                 for one in futures:
                     if one.done() and not one.cancelled() and (error := one.exception()) is not None:
                         raise error
+            if self.identity != identity:
+                raise GeneratorUnreachable(url=self.url, reason=ANOTHER_MODEL)
             return [None if one.cancelled() or number in gone else one.result() for number, one in enumerate(futures)]
         finally:
             for one in futures:
@@ -181,20 +187,22 @@ class ModelServer:
         seed: int | None = None,
         ends: AnswerEnds | None = None,
         into: Saying | None = None,
+        probing: Abilities | None = None,
     ) -> Saying:
         """An answer of at most `most` tokens: the likeliest word by word at temperature 0, a sample at 1.
 
         The tokens go into `into` as they come, where another thread hears them. So an answer that breaks off after its
         first word fails: a second try would repeat what was heard.
         """
-        is_chat = self.abilities.form != "completions"
+        can = probing or self.abilities
+        is_chat = can.form != "completions"
         body: dict[str, Any] = {
             "max_tokens": most,
             "temperature": temperature,
             "stream": True,
             "stream_options": {"include_usage": True},
             **({"messages": list(prompt.turns)} if is_chat else {"prompt": prompt.text}),
-            **({"logprobs": True, "top_logprobs": self.abilities.top} if is_chat else {"logprobs": self.abilities.top}),
+            **({"logprobs": True, "top_logprobs": can.top} if is_chat else {"logprobs": can.top}),
             **({} if seed is None else {"seed": seed}),
         }
 
@@ -208,14 +216,18 @@ class ModelServer:
             saying.said()
             return saying
 
-        said: Saying = await self._post(self.abilities.form, body, take)
-        self._check_model(said.model)
+        said: Saying = await self._post(can.form, body, take)
+        if probing is None:
+            self._check_model(said.model)
         return said
 
-    async def score(self, prompt: RowPrompt, answer: str, words: tuple[str, ...] = ()) -> Said:
+    async def score(
+        self, prompt: RowPrompt, answer: str, words: tuple[str, ...] = (), probing: Abilities | None = None
+    ) -> Said:
         """log p of an answer that stands right behind the prompt, and of its end; `words` are its tokens if known."""
-        body: dict[str, Any] = {"temperature": 0, "prompt": prompt.text, "logprobs": self.abilities.top}
-        if self.abilities.scoring == "echo":
+        can = probing or self.abilities
+        body: dict[str, Any] = {"temperature": 0, "prompt": prompt.text, "logprobs": can.top}
+        if can.scoring == "echo":
             body |= {"prompt": prompt.text + answer, "max_tokens": 1, "echo": True}
         else:
             ids = await self._tokens_of(answer, prompt.text)
@@ -225,7 +237,7 @@ class ModelServer:
             found = json.loads(await response.aread())
             (choice,) = found["choices"]
             model = str(found.get("model") or "")
-            if self.abilities.scoring == "echo":
+            if can.scoring == "echo":
                 return echoed(choice, prompt.text, answer, words, self.ends), model
             forced = Saying([])
             # a stop within the answer ends nothing here
@@ -237,7 +249,8 @@ class ModelServer:
             return Said(said.words, (*said.log_probs[:-1], last.end_log_prob), ended=True, text=answer), model
 
         scored, model = await self._post("completions", body, take)
-        self._check_model(model)
+        if probing is None:
+            self._check_model(model)
         found: Said = scored
         return found
 
@@ -282,8 +295,7 @@ class ModelServer:
         until = time.monotonic() + START_S
         for number in count():
             try:
-                self._entry = await self._look()
-                await self._probe()
+                await self._know(await self._look())
                 return
             except GeneratorUnreachable as error:
                 if time.monotonic() > until:
@@ -313,18 +325,20 @@ class ModelServer:
         self._model = self._wanted or str(models[0].get("id"))
         return next((one for one in models if one.get("id") == self._model), {})
 
-    async def _probe(self) -> None:
-        """Find out what the server can by what comes back: some take a parameter and ignore it."""
-        self._answering = ""
+    async def _know(self, entry: Mapping[str, Any]) -> None:
+        """Find out what the server can by what comes back: some take a parameter and ignore it.
+
+        Questions go on meanwhile: what is known of the model changes at once, and as a whole.
+        """
         forms: tuple[Literal["completions", "chat/completions"], ...] = ("completions", "chat/completions")
         reason = ""
         for form, top in ((form, top) for form in forms for top in TOPS):
             if self._chat is not None and self._chat == (form == "completions"):
                 continue
-            self.abilities = Abilities(form, top)
+            able = Abilities(form, top)
             try:
                 prompt = RowPrompt("The sky is", ({"role": "user", "content": "Say: blue"},))
-                saying = await self.say(prompt, 2)
+                saying = await self.say(prompt, 2, probing=able)
                 if saying.tokens:
                     break
                 reason = "it gives no log-probs."
@@ -335,27 +349,27 @@ class ModelServer:
                 setting=SETTING,
                 reason=f"{self.url} cannot be used, since answers need the log-probs of their tokens: {reason}",
             )
-        self._answering = saying.model
-        for scoring in ("echo", "grammar") if self.abilities.form == "completions" else ():
-            self.abilities = Abilities(self.abilities.form, self.abilities.top, scoring)
-            try:
+        able = replace(able, scoring=await self._scoring(able))
+        self._entry, self._answering, self.abilities = entry, saying.model, able
+
+    async def _scoring(self, able: Abilities) -> Literal["echo", "grammar"] | None:
+        ways: tuple[Literal["echo", "grammar"], ...] = ("echo", "grammar") if able.form == "completions" else ()
+        for way in ways:
+            with suppress(GeneratorFailed):
                 # nobody would say it: a server that ignores what it was asked for says something else
-                said = await self.score(RowPrompt("The sky is"), " zebra blue")
+                said = await self.score(RowPrompt("The sky is"), " zebra blue", probing=replace(able, scoring=way))
                 if "".join(said.words) == " zebra blue":
-                    return
-            except GeneratorFailed:
-                pass
-        self.abilities = Abilities(self.abilities.form, self.abilities.top)
+                    return way
+        return None
 
     async def _watch(self) -> None:
         """See whether the model is still the same, and whether a server that failed answers again."""
         while True:
             await asyncio.sleep(PAUSE_S if self._problem else WATCH_S)
             try:
-                before = self.identity
-                self._entry = await self._look()
-                if self._problem or self.identity != before:
-                    await self._probe()
+                entry = await self._look()
+                if self._problem or _lasting(entry) != _lasting(self._entry):
+                    await self._know(entry)
                     self._problem = ""
                     logger.warning("the generator %s of %s answers", self.name, self.url)
             except GeneratorUnreachable:
@@ -370,7 +384,7 @@ class ModelServer:
         """Raises GeneratorUnreachable where another model answers than before: no answer comes from two."""
         if self._answering and answering and answering != self._answering:
             # until the watch has looked at it
-            self._say_problem("another model answers than before")
+            self._say_problem(ANOTHER_MODEL)
             raise GeneratorUnreachable(url=self.url, reason=self._problem)
 
     async def _post(self, path: str, body: dict[str, Any] | None, take: Any) -> Any:
@@ -428,6 +442,10 @@ async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     finally:
         for task in tasks:
             task.cancel()
+
+
+def _lasting(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if name not in FLEETING}
 
 
 def _retry_after(header: str) -> float:

@@ -69,13 +69,14 @@ class SinglePrompt:
         passages: Sequence[Sequence[Passage]],
         options: AnswerOptions,
         between_steps: BetweenSteps,
+        identity: str,
     ) -> list[OneAnswer | None]:
         """Have the server begin each answer; wait until it is clear whether that is a refusal. None was abandoned."""
         asked = zip(questions, passages, strict=True)
         answers = [OneAnswer(question, some, self._wording.of(question, some)) for question, some in asked]
         begun: list[OneAnswer | None] = [None] * len(answers)
         try:
-            begun = self._server.each([self._begin(one, options) for one in answers], between_steps)
+            begun = self._server.each([self._begin(one, options) for one in answers], between_steps, identity)
         finally:
             both = zip(answers, begun, strict=True)
             self._server.stop([one.rest for one, wanted in both if wanted is None and one.rest is not None])
@@ -106,6 +107,7 @@ class SinglePrompt:
         log_prior: Tensor,
         between_steps: BetweenSteps,
         listeners: Mapping[int, Certain],
+        identity: str,
     ) -> list[tuple[Hypothesis, ...]]:
         """The answer to each question, told while it is said, and audited: log_prior (Q, K). None was abandoned."""
         priors = [tuple(row) for row in log_prior.exp().tolist()]
@@ -120,14 +122,14 @@ class SinglePrompt:
                     hears(_hypothesis(begun, priors[number]))
             return between_steps()
 
-        said = self._server.each([self._rest(one) for one in answers], listen)
+        said = self._server.each([self._rest(one) for one in answers], listen, identity)
         for number, hears in listeners.items():
             if (whole := said[number]) is not None:
                 hears(_hypothesis(whole, priors[number]))
         works = [self._audit(one, whole) for one, whole in zip(answers, said, strict=True)]
         found: list[tuple[Hypothesis, ...]] = []
         for one, whole, audit, prior in zip(
-            answers, said, self._server.each(works, between_steps), priors, strict=True
+            answers, said, self._server.each(works, between_steps, identity), priors, strict=True
         ):
             # nobody looks at the answer to an abandoned question
             whole = whole or Said((), (0.0,), True, "")

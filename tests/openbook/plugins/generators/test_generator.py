@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from openbook.entities import AnswerOptions, Hypothesis
-from openbook.errors import SettingInvalid
+from openbook.errors import GeneratorUnreachable, SettingInvalid
 from openbook.plugins.generators.causal import CausalGenerator
 from openbook.plugins.generators.generator import ServedGenerator, open_served
 from openbook.plugins.generators.prompt import CausalPrompt
@@ -23,6 +23,7 @@ from openbook.settings import Settings, settings_class
 from tests.fixtures.causal import PROMPT
 from tests.fixtures.language_servers import LanguageServer, Serving
 from tests.openbook.rag.conftest import Case, make_case
+from tests.waiting import until
 
 CASES = [make_case(number, n_docs, longest=12) for number, n_docs in enumerate((1, 4, 3))]
 NO_REFUSALS = replace(PROMPT, refusals=())
@@ -172,3 +173,33 @@ def test_an_address_with_a_secret_is_refused_without_saying_it(url: str) -> None
     with pytest.raises(SettingInvalid) as refused:
         open_served(url, Settings(), NO_REFUSALS)
     assert "secret" not in str(refused.value)
+
+
+def test_an_answer_comes_from_one_model_however_soon_the_service_knows_the_next(
+    open_: Open, language_servers: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openbook.plugins.generators.server.WATCH_S", 0.01)
+    monkeypatch.setattr("openbook.plugins.generators.server.PAUSE_S", 0.01)
+    server = language_servers()
+    generator = open_(server)
+    for model, options in (
+        ("tiny-2", AnswerOptions(model="sequence", max_new_tokens=2)),
+        ("tiny-3", AnswerOptions(model="single-prompt", max_new_tokens=2)),
+    ):
+        encoded = generator.encode([CASES[0].question], [CASES[0].passages])
+        server.habits.model = model
+        until(lambda named=model: generator.status().model == named)
+        with pytest.raises(GeneratorUnreachable, match="another model"):
+            generator.prepare(encoded, options)
+
+
+def test_a_model_that_is_looked_at_anew_can_meanwhile_do_what_it_could(
+    open_: Open, language_servers: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openbook.plugins.generators.server.WATCH_S", 0.01)
+    server = language_servers()
+    generator = open_(server)
+    for number in range(5):
+        server.habits.model = f"tiny-{number}"
+        while generator.status().model != server.habits.model:
+            assert "thorough" in generator.status().decodings

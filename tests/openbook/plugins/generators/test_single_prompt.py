@@ -261,7 +261,7 @@ def test_an_answer_that_was_begun_ends_where_nobody_waits_for_it(language_server
 
 def test_a_refusal_with_more_behind_a_stop_is_not_told() -> None:
     class Telling:
-        def each(self, works: list[Any], between_steps: Callable[[], object]) -> list[None]:
+        def each(self, works: list[Any], between_steps: Callable[[], object], identity: str) -> list[None]:
             between_steps()
             for work in works:
                 work.close()
@@ -273,7 +273,7 @@ def test_a_refusal_with_more_behind_a_stop_is_not_told() -> None:
     server: Any = Telling()
     heard: list[Hypothesis] = []
     single = SinglePrompt(server, replace(PROMPT, refusals=("unknown",)), audits=False)
-    single.decode([one], torch.zeros(1, 1), nothing, {0: heard.append})
+    single.decode([one], torch.zeros(1, 1), nothing, {0: heard.append}, "")
     assert heard == []
 
 
