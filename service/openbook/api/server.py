@@ -28,8 +28,7 @@ from openbook.settings import Settings
 HEAD_TIMEOUT_S = 30.0
 # Connections that a client keeps open without asking anything.
 KEEP_ALIVE_S = 30
-# A client that reads nothing for so long, of more than the buffers hold, is gone; and so is one that has not read the
-# rest so long after the service has closed its side.
+# A client that takes nothing for so long of what the system cannot hold is gone.
 UNREAD_TIMEOUT_S = 30.0
 # Of what a client sends while its request runs: more than a whole request of the usual largest size.
 MAX_AHEAD_BYTES = 131_072
@@ -38,36 +37,9 @@ LAST_STEP_S = 2.0
 LOOK_EVERY_S = 0.01
 
 
-class ClosingTransport:
-    """A transport whose `close` keeps its promise: `abort` follows after `abort_after_s`.
-
-    asyncio closes a connection once its client has read all that was written, and waits for that without end. All else
-    is the transport's own.
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, abort_after_s: float) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._abort_after_s = abort_after_s
-        self._abort: asyncio.TimerHandle | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def close(self) -> None:
-        self._transport.close()
-        if self._abort is None:
-            self._abort = self._loop.call_later(self._abort_after_s, self._transport.abort)
-
-    def lost(self) -> None:
-        """The connection has ended: nothing is left to abort."""
-        if self._abort is not None:
-            self._abort.cancel()
-
-
 class BoundedProtocol(H11Protocol):
     """uvicorn's protocol with limits on the time to the next whole head, on the time in which a client reads nothing,
-    also after the service has closed, and on what comes ahead of its turn.
+    and on what comes ahead of its turn.
 
     uvicorn's own limit on time ends with the first byte after a response, and there is none before the first request.
     uvicorn stops reading when bytes follow a request that is still running, and then never sees that the client has
@@ -78,13 +50,13 @@ class BoundedProtocol(H11Protocol):
     unread_timeout_s = UNREAD_TIMEOUT_S
     _watch: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
-    _closing: ClosingTransport
     _ahead = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        # in place of the transport everywhere: uvicorn closes it in five places
-        self._closing = ClosingTransport(transport, self.loop, self.unread_timeout_s)
-        super().connection_made(self._closing)  # type: ignore[arg-type]
+        # Whatever waits for the client pauses writing, and so has a limit on its time: a transport that is closed keeps
+        # what waits without end.
+        transport.set_write_buffer_limits(high=0)
+        super().connection_made(transport)
         self._look()
 
     def data_received(self, data: bytes) -> None:
@@ -114,7 +86,6 @@ class BoundedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._closing.lost()
         self._end_watch()
         self._end_unread()
 
