@@ -1,6 +1,5 @@
 """A span reader under the marginal, held against transformers' own logits and a listing of every span."""
 
-import json
 import math
 import os
 import shutil
@@ -29,6 +28,7 @@ from openbook.rag.retriever import QuestionEncoder
 from openbook.rag.spans import Normalisation
 from openbook.storage.durable import sha256_of
 from openbook.storage.snapshot import IndexSnapshot
+from tests.fixtures.checkpoints import describe_checkpoint
 from tests.fixtures.readers import FAMILIES, write_pointer
 from tests.openbook.rag.conftest import Case, make_case
 from tests.reference.reference import Tokens
@@ -447,14 +447,13 @@ def test_a_reader_leaves_its_question_encoder_to_another_checkpoint(
 ) -> None:
     folder = write_pointer(tmp_path / "mine", tiny_readers["bert"])
     shutil.rmtree(folder / "question_encoder")
-    facts = json.loads((folder / "openbook.json").read_text(encoding="utf-8"))
     weights = {path.name: sha256_of(path) for path in tiny_checkpoint.glob("*.safetensors")}
     named = {"checkpoint": os.path.relpath(tiny_checkpoint, folder), "sha256": weights}
-    (folder / "openbook.json").write_text(json.dumps(facts | {"question_encoder": named}), encoding="utf-8")
+    describe_checkpoint(folder, question_encoder=named)
     questions = ["who is the president of peru"]
     vectors = [QuestionEncoder(load_checkpoint(one)).encode(questions) for one in (folder, tiny_checkpoint)]
     assert np.array_equal(*vectors)
     named["sha256"] = dict.fromkeys(named["sha256"], "0" * 64)
-    (folder / "openbook.json").write_text(json.dumps(facts | {"question_encoder": named}), encoding="utf-8")
+    describe_checkpoint(folder, question_encoder=named)
     with pytest.raises(CheckpointInvalid, match="other weights"):
         load_checkpoint(folder)

@@ -34,6 +34,7 @@ from openbook.rag.weights import read_reader
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.causal import PROMPT, causal_tokenizer, write_causal, write_question_encoder
+from tests.fixtures.checkpoints import describe_checkpoint, saved
 from tests.fixtures.readers import FAMILIES
 
 QUESTION = "who is the president of peru ?"
@@ -54,12 +55,6 @@ def parts(tiny_causal_checkpoint: Path, tiny_checkpoint: Path) -> dict[str, Any]
 def broken(tiny_causal_checkpoint: Path, tmp_path: Path) -> Path:
     """A copy that a test may break."""
     return Path(shutil.copytree(tiny_causal_checkpoint, tmp_path / "mine"))
-
-
-def edit(folder: Path, change: Callable[[dict[str, Any]], None], file: str = "openbook.json") -> None:
-    content = json.loads((folder / file).read_text())
-    change(content)
-    (folder / file).write_text(json.dumps(content))
 
 
 def test_a_composed_checkpoint_answers_as_its_parts_say(
@@ -98,9 +93,8 @@ def test_cosines_get_a_scale_and_a_chat_template_makes_the_prompt_a_chat(parts: 
             eos_token_id=0,
         )
     )
-    wide.save_pretrained(tmp_path / "wide")
-    causal_tokenizer().save_pretrained(tmp_path / "wide")
-    parts |= {"generator": str(tmp_path / "wide"), "question_encoder": str(minilm_folder())}
+    parts |= {"generator": str(saved(tmp_path / "wide", wide, causal_tokenizer()))}
+    parts |= {"question_encoder": str(minilm_folder())}
     assert not names_its_passage_encoder(parts["question_encoder"])
     compose(tmp_path / "mine", **parts, passage_encoder=named)
     checkpoint = load_checkpoint(tmp_path / "mine")
@@ -117,7 +111,8 @@ def test_cosines_get_a_scale_and_a_chat_template_makes_the_prompt_a_chat(parts: 
 def test_any_reader_answers_with_the_question_encoder_of_another_checkpoint(
     family: str, tiny_readers: dict[str, Path], tiny_checkpoint: Path, snapshot: IndexSnapshot, tmp_path: Path
 ) -> None:
-    edit(copy := Path(shutil.copytree(tiny_checkpoint, tmp_path / "rag")), add_prior)
+    copy = Path(shutil.copytree(tiny_checkpoint, tmp_path / "rag"))
+    describe_checkpoint(copy, prior={"dense": 0.5, "bm25": 0.25})
     name = compose(tmp_path / "mine", reader=str(tiny_readers[family]), question_encoder=str(copy))
     checkpoint = load_checkpoint(tmp_path / "mine")
     assert checkpoint.name == name
@@ -155,9 +150,8 @@ def test_weights_in_int8_answer_as_the_model_of_the_same_numbers(
     assert not any("qa_outputs" in name or "LayerNorm" in name or "bias" in name for name in rounded)
     assert all(stored[f"{name}.scale"].shape == stored[name].shape[:1] for name in rounded)
     # the numbers that the bytes stand for, in a folder as transformers writes it
-    read_reader(small / "reader", torch.float32).save_pretrained(tmp_path / "wide")
-    AutoTokenizer.from_pretrained(small / "reader").save_pretrained(tmp_path / "wide")
-    wide = composed(tmp_path / "wide", "plain", None)
+    reader, tokenizer = read_reader(small / "reader", torch.float32), AutoTokenizer.from_pretrained(small / "reader")
+    wide = composed(saved(tmp_path / "wide", reader, tokenizer), "plain", None)
     for dtype in ("float32", "bfloat16"):
         one, other = (
             RagEngine(load_checkpoint(folder, dtype=dtype)).answer([QUESTION], snapshot, AnswerOptions(num_answers=3))
@@ -195,10 +189,6 @@ def test_int8_without_usable_scales_is_refused(
         load_checkpoint(tmp_path / "mine")
 
 
-def add_prior(facts: dict[str, Any]) -> None:
-    facts["prior"] = {"dense": 0.5, "bm25": 0.25}
-
-
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
@@ -219,7 +209,7 @@ def test_a_checkpoint_has_one_generator_and_a_reader_no_prompt(
 def test_the_scale_multiplies_the_scores_of_the_dense_retriever(
     tiny_causal_checkpoint: Path, snapshot: IndexSnapshot, broken: Path
 ) -> None:
-    edit(broken, lambda facts: facts.update(prior_scale=3.0))
+    describe_checkpoint(broken, prior_scale=3.0)
     plain, scaled = (
         RagEngine(load_checkpoint(folder)).retrieve([QUESTION], snapshot, AnswerOptions())[0].passages
         for folder in (tiny_causal_checkpoint, broken)
@@ -271,8 +261,7 @@ def test_parts_that_do_not_belong_together_are_refused_and_leave_nothing(
 
 def test_a_model_without_keys_and_values_is_refused(tmp_path: Path, parts: dict[str, Any]) -> None:
     model = MambaForCausalLM(MambaConfig(vocab_size=292, hidden_size=8, num_hidden_layers=1, state_size=4))
-    model.save_pretrained(tmp_path / "mamba")
-    causal_tokenizer().save_pretrained(tmp_path / "mamba")
+    saved(tmp_path / "mamba", model, causal_tokenizer())
     with pytest.raises(CheckpointInvalid, match="forward does not take position_ids"):
         compose(tmp_path / "mine", **(parts | {"generator": str(tmp_path / "mamba")}), prompt=PROMPT)
 
@@ -303,7 +292,7 @@ def test_a_model_that_reads_pieces_otherwise_than_the_whole_is_refused(
     ],
 )
 def test_facts_that_make_no_sense_are_refused(broken: Path, change: dict[str, Any], reason: str) -> None:
-    edit(broken, lambda facts: facts.update(change))
+    describe_checkpoint(broken, **change)
     with pytest.raises(CheckpointInvalid, match=reason):
         load_checkpoint(broken)
 
