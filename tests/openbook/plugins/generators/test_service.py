@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from openbook.settings import Settings
 from tests.fixtures.causal import PROMPT
 from tests.fixtures.language_servers import LanguageServer, Serving
 from tests.openbook.api.conftest import PERU, client_of, connect, ended_with, head, serving
+from tests.openbook.api.test_streaming import streaming_from
 from tests.waiting import HELD_S, until
 
 ASKED = {"question": PERU, "n_docs": 3, "max_new_tokens": 4, "abstain": "never"}
+SINGLE = ASKED | {"model": "single-prompt", "max_new_tokens": 12}
 Start = Callable[[LanguageServer], TestClient]
 
 
@@ -33,7 +36,7 @@ def in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
 def settings_of(settings: Settings, server: LanguageServer) -> Settings:
     prompt = Path(settings.indexes) / "prompt.json"
     # the tiny model reads no longer one
-    prompt.write_text(json.dumps(PROMPT.content()), encoding="utf-8")
+    prompt.write_text(json.dumps(replace(PROMPT, refusals=()).content()), encoding="utf-8")
     own = {"generator": server.url, "generator_concurrency": 2, "prompt": prompt, "single_prompt": prompt}
     return settings.model_copy(update=own)
 
@@ -115,17 +118,20 @@ def test_a_server_that_fails_fails_questions_until_it_answers(start: Start, lang
     assert ended_with(client.post("/answer", json=ASKED)) == (502, "generator_failed")
 
 
-def test_a_question_whose_time_is_up_closes_its_requests(start: Start, language_servers: Serving) -> None:
+@pytest.mark.parametrize(("model", "requests"), [("sequence", 2), ("single-prompt", 1)])
+def test_a_question_whose_time_is_up_closes_its_requests(
+    start: Start, language_servers: Serving, model: str, requests: int
+) -> None:
     server = language_servers()
     client = start(server)
     server.habits.pause_s = HELD_S
-    late = ASKED | {"timeout_s": 0.4, "max_new_tokens": 30}
+    late = ASKED | {"model": model, "timeout_s": 0.4, "max_new_tokens": 30}
     left = len(server.hung_up)
 
     def a_late_one_hung_up() -> bool:
         # on a busy machine the time may be up before the server is asked
         assert ended_with(client.post("/answer", json=late)) == (504, "deadline_exceeded")
-        return len(server.hung_up) >= left + 2
+        return len(server.hung_up) >= left + requests
 
     until(a_late_one_hung_up)
 
@@ -164,3 +170,51 @@ def test_a_client_that_hangs_up_closes_the_requests(settings: Settings, language
 def test_an_address_that_no_plug_in_opens_is_refused(settings: Settings) -> None:
     with pytest.raises(SettingInvalid, match=r"installed: http://, https://"):
         load_engine(settings.model_copy(update={"generator": "gopher://host"}))
+
+
+# --- a single prompt ---------------------------------------------------------------------------------------
+
+
+def test_the_response_says_what_was_measured(start: Start, language_servers: Serving) -> None:
+    client = start(language_servers())
+    best = client.post("/answer", json=SINGLE).raise_for_status().json()
+    assert (best["model"], best["posterior_kind"]) == ("single-prompt", "prior")
+    assert [one["posterior"] for one in best["passages"]] == [one["prior"] for one in best["passages"]]
+    assert "".join(token["text"] for token in best["tokens"]).removesuffix("</s>").strip() == best["answer"]
+    assert best["audit"]["reason"] is None
+    for one in best["audit"]["sentences"]:
+        assert best["answer"][one["start"] : one["end"]] == one["text"]
+        assert len(one["support"]) == 3
+    assert answered(client)["audit"] is None
+
+
+def test_tokens_are_told_while_the_server_says_them(settings: Settings, language_servers: Serving) -> None:
+    server = language_servers()
+    own = settings_of(settings, server)
+    events: list[tuple[str, dict[str, Any]]] = []
+    under_way: list[int] = []
+    with serving(create_app(own, engine=load_engine(own)), own) as address:
+        # the fourth is not said before the first is told
+        server.habits.pause_s, server.habits.pause_after = HELD_S, 3
+        with streaming_from(address, SINGLE | {"stream": True, "timeout_s": 100}) as coming:
+            for name, data in coming:
+                events.append((name, data))
+                if name == "token":
+                    under_way.append(server.under_way)
+                    server.habits.pause_s = 0
+    assert under_way[0] == 1
+    assert [name for name, _ in events][:1] == ["passages"]
+    told = [data for name, data in events if name == "token"]
+    (answer,) = [data for name, data in events if name == "answer"]
+    assert told == answer["tokens"]
+    assert len(told) > 3
+
+
+def test_an_answer_that_breaks_off_is_not_begun_again(start: Start, language_servers: Serving) -> None:
+    server = language_servers()
+    client = start(server)
+    whole = answered(client)
+    server.habits.breaks_after = 0
+    assert answered(client)["answers"] == whole["answers"]
+    server.habits.breaks_after = 2
+    assert ended_with(client.post("/answer", json=SINGLE)) == (502, "generator_failed")

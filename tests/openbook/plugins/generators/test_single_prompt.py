@@ -11,10 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from starlette.testclient import TestClient
 
-from openbook.api.app import create_app
-from openbook.api.composition import load_engine
 from openbook.entities import AnswerOptions, Audit, Hypothesis, Passage
 from openbook.errors import GeneratorLacks, SettingInvalid
 from openbook.plugins.generators.causal import CausalGenerator
@@ -27,13 +24,11 @@ from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.decoder import nothing
 from openbook.rag.listening import Certain
 from openbook.rag.marginal import doc_log_prior
-from openbook.settings import Settings, settings_class
+from openbook.settings import settings_class
 from tests.fixtures.causal import PROMPT
 from tests.fixtures.language_servers import LanguageServer, Serving, TinyModel
-from tests.openbook.api.conftest import PERU, client_of, ended_with, serving
-from tests.openbook.api.test_streaming import streaming_from
 from tests.openbook.rag.conftest import Case, make_case
-from tests.waiting import HELD_S, until
+from tests.waiting import HELD_S
 
 CASE = make_case(1, 4, longest=12)
 OPTIONS = AnswerOptions(model="single-prompt", max_new_tokens=12)
@@ -280,90 +275,3 @@ def test_a_refusal_with_more_behind_a_stop_is_not_told() -> None:
 def test_other_generators_refuse_a_single_prompt(plain_causal_checkpoint: Path) -> None:
     with pytest.raises(GeneratorLacks, match="OPENBOOK_GENERATOR"):
         CausalGenerator(load_checkpoint(plain_causal_checkpoint)).check(OPTIONS)
-
-
-# --- in a service ------------------------------------------------------------------------------------------
-
-ASKED = {"question": PERU, "n_docs": 3, "max_new_tokens": 12, "abstain": "never", "model": "single-prompt"}
-Start = Callable[[LanguageServer], TestClient]
-
-
-def settings_of(settings: Settings, server: LanguageServer, prompt_file: Path) -> Settings:
-    more = {"generator": server.url, "prompt": prompt_file, "single_prompt": prompt_file}
-    return settings.model_copy(update=more)
-
-
-@pytest.fixture
-def start(settings: Settings, prompt_file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    for name, seconds in (("FIRST_PAUSE_S", 0.01), ("PAUSE_S", 0.05)):
-        monkeypatch.setattr(f"openbook.plugins.generators.server.{name}", seconds)
-    with ExitStack() as stack:
-
-        def started(server: LanguageServer) -> TestClient:
-            own = settings_of(settings, server, prompt_file)
-            return stack.enter_context(client_of(create_app(own, engine=load_engine(own))))
-
-        yield started
-
-
-def test_the_response_says_what_was_measured(start: Start, language_servers: Serving) -> None:
-    client = start(language_servers())
-    best = client.post("/answer", json=ASKED).raise_for_status().json()
-    assert (best["model"], best["posterior_kind"]) == ("single-prompt", "prior")
-    assert [one["posterior"] for one in best["passages"]] == [one["prior"] for one in best["passages"]]
-    assert "".join(token["text"] for token in best["tokens"]).removesuffix("</s>").strip() == best["answer"]
-    assert best["audit"]["reason"] is None
-    for one in best["audit"]["sentences"]:
-        assert best["answer"][one["start"] : one["end"]] == one["text"]
-        assert len(one["support"]) == 3
-    assert client.post("/answer", json=ASKED | {"model": "sequence"}).json()["audit"] is None
-
-
-def test_tokens_are_told_while_the_server_says_them(
-    settings: Settings, prompt_file: Path, language_servers: Serving
-) -> None:
-    server = language_servers()
-    own = settings_of(settings, server, prompt_file)
-    events: list[tuple[str, dict[str, Any]]] = []
-    under_way: list[int] = []
-    with serving(create_app(own, engine=load_engine(own)), own) as address:
-        # the fourth is not said before the first is told
-        server.habits.pause_s, server.habits.pause_after = HELD_S, 3
-        with streaming_from(address, ASKED | {"stream": True, "timeout_s": 100}) as coming:
-            for name, data in coming:
-                events.append((name, data))
-                if name == "token":
-                    under_way.append(server.under_way)
-                    server.habits.pause_s = 0
-    assert under_way[0] == 1
-    assert [name for name, _ in events][:1] == ["passages"]
-    told = [data for name, data in events if name == "token"]
-    (answer,) = [data for name, data in events if name == "answer"]
-    assert told == answer["tokens"]
-    assert len(told) > 3
-
-
-def test_an_answer_that_breaks_off_is_not_begun_again(start: Start, language_servers: Serving) -> None:
-    server = language_servers()
-    client = start(server)
-    sequence = ASKED | {"model": "sequence"}
-    whole = client.post("/answer", json=sequence).raise_for_status().json()
-    server.habits.breaks_after = 0
-    assert client.post("/answer", json=sequence).raise_for_status().json()["answers"] == whole["answers"]
-    server.habits.breaks_after = 2
-    assert ended_with(client.post("/answer", json=ASKED)) == (502, "generator_failed")
-
-
-def test_a_question_whose_time_is_up_ends_the_answer_at_the_server(start: Start, language_servers: Serving) -> None:
-    server = language_servers()
-    client = start(server)
-    server.habits.pause_s = HELD_S
-    late = ASKED | {"timeout_s": 1.0, "max_new_tokens": 30}
-    left = len(server.hung_up)
-
-    def a_late_one_hung_up() -> bool:
-        # on a busy machine the time may be up before the server is asked
-        assert ended_with(client.post("/answer", json=late)) == (504, "deadline_exceeded")
-        return len(server.hung_up) > left
-
-    until(a_late_one_hung_up)
