@@ -21,6 +21,7 @@ from openbook.api.problems import PROBLEM_JSON, ProblemWords
 from openbook.api.schemas import AnswerRequest, QuestionBody
 from openbook.api.streaming import Event
 from openbook.api.writing import Found
+from openbook.application.answer_question import Ask
 from openbook.application.comparison import Comparison
 from openbook.entities import Answer, Retrieval, Scores
 from openbook.extensions import ANSWERS, ROUTERS, extensions
@@ -86,25 +87,21 @@ class Call:
         """What the checkpoint says of itself."""
         return self.services.engine.facts
 
+    def ask(self, asked: QuestionBody) -> Ask:
+        """What the service is asked. Raises InvalidRequest for an option above a limit."""
+        return asked.ask(self.settings, self.services.engine)
+
     async def answer(self, asked: AnswerRequest) -> Answer:
         """The answer, after admission and within the operator's limits.
 
         Raises InvalidRequest for an option above a limit, Overloaded, DeadlineExceeded, UnknownIndex, IndexNotResident,
         NoLiveIndex and the errors of a search; ClientGone once the client has hung up.
         """
-        options, timeout_s = asked.options(self.settings, self.services.engine), asked.timeout(self.settings)
-        coming = self.services.answer_question.answer(
-            asked.question, options, timeout_s=timeout_s, index=asked.index, history=asked.turns
-        )
-        return await self.finished(asked, coming)
+        return await self.finished(asked, self.services.answer_question.answer(self.ask(asked)))
 
     async def stream(self, asked: AnswerRequest) -> AsyncGenerator[Event]:
         """The answer while it is made: the passages, each token, the whole answer. Raises what `answer` raises."""
-        options, timeout_s = asked.options(self.settings, self.services.engine), asked.timeout(self.settings)
-        coming = self.services.answer_question.stream(
-            asked.question, options, timeout_s=timeout_s, index=asked.index, history=asked.turns
-        )
-        async with aclosing(coming):
+        async with aclosing(self.services.answer_question.stream(self.ask(asked))) as coming:
             async for event in coming:
                 if isinstance(event, Answer):
                     self.leave_facts(asked, event)

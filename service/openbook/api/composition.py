@@ -5,7 +5,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -131,9 +131,8 @@ def open_services(
 
         def ask(question: str, snapshot: IndexSnapshot | None, timeout_s: float) -> Answer:
             """As a client asks who names nothing but the question."""
-            asked = AnswerRequest(question=question)
-            options = asked.options(settings, engine)
-            return answer_question.answer_last(asked.question, options, snapshot, timeout_s=timeout_s)
+            asked = replace(AnswerRequest(question=question).ask(settings, engine), timeout_s=timeout_s)
+            return answer_question.answer_last(asked, snapshot)
 
         guarding = Guarding(guard, ask)
     telemetry.watch(live, pool)

@@ -97,7 +97,7 @@ async def answers(body: AnswersRequest, call: TheCall) -> Response:
     asks: dict[int, Ask] = {}
     for number, one in enumerate(body.questions):
         try:
-            asks[number] = _ask(one, call)
+            asks[number] = call.ask(_valid(one))
         except (OpenbookError, ValidationError) as error:
             ends[number] = error
     room = call.writer.most_bytes
@@ -132,11 +132,10 @@ async def answers(body: AnswersRequest, call: TheCall) -> Response:
     return Response(b'{"results":[%b]}' % each, media_type=JSON)
 
 
-def _ask(one: BatchedQuestion | ValidationError, call: Call) -> Ask:
+def _valid(one: BatchedQuestion | ValidationError) -> BatchedQuestion:
     if isinstance(one, ValidationError):
         raise one
-    options, timeout_s = one.options(call.settings, call.services.engine), one.timeout(call.settings)
-    return Ask(one.question, options, timeout_s, one.index, one.turns)
+    return one
 
 
 def _answer_or_error(end: _Written | Exception, request: Request) -> bytes:
@@ -150,39 +149,19 @@ def _answer_or_error(end: _Written | Exception, request: Request) -> bytes:
 @router.post("/compare", response_model=results.Comparison, responses=QUESTION_PROBLEMS)
 async def compare(body: CompareRequest, call: TheCall) -> Response:
     """Ask several versions the same question, and see where their answers part."""
-    coming = call.services.answer_question.compare(
-        body.question,
-        body.options(call.settings, call.services.engine),
-        body.versions,
-        timeout_s=body.timeout(call.settings),
-        history=body.turns,
-    )
-    found = await call.finished(body, coming)
+    found = await call.finished(body, call.services.answer_question.compare(call.ask(body), body.versions))
     return await call.written(lambda: results.Comparison.model_validate(found).model_dump_json(), found)
 
 
 @router.post("/score", response_model=results.Scores, responses=QUESTION_PROBLEMS)
 async def score(body: ScoreRequest, call: TheCall) -> Response:
     """p(target | question) of given targets: classification, and facts to be checked."""
-    coming = call.services.answer_question.score(
-        body.question,
-        body.targets,
-        body.options(call.settings, call.services.engine),
-        timeout_s=body.timeout(call.settings),
-        index=body.index,
-    )
-    found = await call.finished(body, coming)
+    found = await call.finished(body, call.services.answer_question.score(call.ask(body), body.targets))
     return await call.written(lambda: results.Scores.model_validate(found).model_dump_json(), found)
 
 
 @router.post("/retrieve", response_model=results.Retrieval, responses=QUESTION_PROBLEMS)
 async def retrieve(body: RetrieveRequest, call: TheCall) -> Response:
     """The passages for a question with their scores and prior; nothing is generated."""
-    coming = call.services.answer_question.retrieve(
-        body.question,
-        body.options(call.settings, call.services.engine),
-        timeout_s=body.timeout(call.settings),
-        index=body.index,
-    )
-    found = await call.finished(body, coming)
+    found = await call.finished(body, call.services.answer_question.retrieve(call.ask(body)))
     return await call.written(lambda: results.Retrieval.model_validate(found).model_dump_json(), found)

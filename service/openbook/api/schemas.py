@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from openbook.application.answer_question import Ask
 from openbook.entities import AnswerOptions, Decoding, EarlierTurn, MarginalKind, ModelKind, RetrieverChoice
 from openbook.errors import InvalidRequest, NotCalibrated
 from openbook.rag.engine import RagEngine
@@ -214,12 +215,19 @@ class _QuestionFirst(_Body):
 class QuestionBody(_Searching, _QuestionFirst):
     """A question and how its passages are found."""
 
+    def ask(self, settings: Settings, engine: RagEngine) -> Ask:
+        """What the service is asked. Raises what `options` raises."""
+        return Ask(self.question, self.options(settings, engine), self.timeout(settings))
+
 
 class _Pinned(QuestionBody):
     index: Annotated[
         Version | None,
         Field(description="Answer from this version, which must be open, or not at all; null: from the live one."),
     ] = None
+
+    def ask(self, settings: Settings, engine: RagEngine) -> Ask:
+        return replace(super().ask(settings, engine), index=self.index)
 
 
 class AbstainAbove(_Body):
@@ -305,9 +313,9 @@ class _AnsweringBody(OpenbookOptions, QuestionBody):
     max_new_tokens: Count = USUAL_NEW_TOKENS
     num_answers: Annotated[Count, Field(description="At most num_beams.")] = 1
 
-    @property
-    def turns(self) -> tuple[EarlierTurn, ...]:
-        return tuple(EarlierTurn(one.question, one.answer) for one in self.history or ())
+    def ask(self, settings: Settings, engine: RagEngine) -> Ask:
+        turns = tuple(EarlierTurn(one.question, one.answer) for one in self.history or ())
+        return replace(super().ask(settings, engine), history=turns)
 
     @field_validator("num_answers")
     @classmethod

@@ -50,13 +50,22 @@ USUAL = AnswerOptions(num_beams=4)
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question with all that `AnswerQuestion.answer` takes."""
+    """A question with its options: at most `timeout_s` seconds are spent on it.
+
+    With `index` the answer comes from that version. The question is completed where it leans on `history`, the turns
+    before it, of which the oldest is first. `tell` hears of the answer while it is made.
+    """
 
     question: str
     options: AnswerOptions
     timeout_s: float
     index: str | None = None
     history: Sequence[EarlierTurn] = ()
+    tell: Tell | None = None
+
+    def completed(self) -> "Ask":
+        """The same question as one that stands alone."""
+        return replace(self, question=completed(self.question, self.history))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +77,15 @@ class FoundInPlace:
     attribution: str
 
 
-@dataclass(frozen=True, slots=True)
-class _OneQuestion:
-    """One question of a batch, with what only it asks for."""
-
-    question: str
-    options: AnswerOptions
-    tell: Tell | None = None
-
-
-Compute = Callable[[Batch[_OneQuestion], Lease, AnswerOptions], list[F]]
+Compute = Callable[[Batch[Ask], Lease, AnswerOptions], list[F]]
 
 
 class AnswerQuestion:
     """Answers, scores and retrieves, each in a thread of the pool and under one lease from search to provenance.
 
-    Every call raises Overloaded at once when no place is free and DeadlineExceeded when `timeout_s` has passed. With
-    `index` the answer comes from that version, or IndexNotResident or UnknownIndex is raised. At most `max_batch`
-    questions are computed together, and fewer where each asks for more passages and beams than is usual.
+    Every call raises Overloaded at once when no place is free, DeadlineExceeded when the time has passed, and
+    IndexNotResident or UnknownIndex for a version that is not open. At most `max_batch` questions are computed
+    together, and fewer where each asks for more passages and beams than is usual.
     """
 
     def __init__(
@@ -105,18 +105,9 @@ class AnswerQuestion:
         self._telemetry = telemetry
         self._max_batch = max_batch
 
-    async def answer(
-        self,
-        question: str,
-        options: AnswerOptions,
-        *,
-        timeout_s: float,
-        index: str | None = None,
-        history: Sequence[EarlierTurn] = (),
-    ) -> Answer:
-        """The answer to the question, completed where it leans on the turns before it, of which the oldest is first."""
-        asked = completed(question, history)
-        return _understood(question, asked, await self._answer(_OneQuestion(asked, options), timeout_s, index))
+    async def answer(self, ask: Ask) -> Answer:
+        alone = ask.completed()
+        return _understood(ask, alone, await self._answer(alone))
 
     async def answer_each(self, asks: Sequence[Ask], keep: Callable[[Answer], Awaitable[T]]) -> list[T | Exception]:
         """What `keep` makes of the answer to each, or the error that it ended with, in their order.
@@ -135,10 +126,7 @@ class AnswerQuestion:
             try:
                 async with turns:
                     seconds_left = ask.timeout_s - (time.monotonic() - started)
-                    answer = await self.answer(
-                        ask.question, ask.options, timeout_s=seconds_left, index=ask.index, history=ask.history
-                    )
-                    return await keep(answer)
+                    return await keep(await self.answer(replace(ask, timeout_s=seconds_left)))
             except DeadlineExceeded:
                 return DeadlineExceeded(timeout_s=ask.timeout_s)
             except Exception as error:
@@ -150,15 +138,7 @@ class AnswerQuestion:
             raise refusals[0]
         return ends
 
-    async def stream(
-        self,
-        question: str,
-        options: AnswerOptions,
-        *,
-        timeout_s: float,
-        index: str | None = None,
-        history: Sequence[EarlierTurn] = (),
-    ) -> AsyncGenerator[Retrieval | AnswerToken | Answer]:
+    async def stream(self, ask: Ask) -> AsyncGenerator[Retrieval | AnswerToken | Answer]:
         """What `answer` returns, told while it is made: the passages, the tokens as each is certain, then the answer.
 
         RAG-Token tells each of the answer's tokens, unless the answer is withheld; RAG-Sequence tells none. The answer
@@ -174,8 +154,8 @@ class AnswerQuestion:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(told.put_nowait, event)
 
-        asked = completed(question, history)
-        answering = asyncio.ensure_future(self._answer(_OneQuestion(asked, options, tell), timeout_s, index))
+        alone = replace(ask.completed(), tell=tell)
+        answering = asyncio.ensure_future(self._answer(alone))
         answering.add_done_callback(lambda _: told.put_nowait(None))
         speaking = False
         try:
@@ -184,43 +164,33 @@ class AnswerQuestion:
                     speaking = True
                     self._telemetry.observe_first_token(time.monotonic() - started)
                 yield event
-            yield _understood(question, asked, answering.result())
+            yield _understood(ask, alone, answering.result())
         finally:
             answering.cancel()
             await asyncio.gather(answering, return_exceptions=True)
 
-    async def _answer(self, asked: _OneQuestion, timeout_s: float, index: str | None) -> Answer:
-        options = asked.options
+    async def _answer(self, ask: Ask) -> Answer:
+        options = ask.options
         # RAG-Token does not read `decoding`: it keeps no two questions apart
         alike = replace(options, decoding=USUAL.decoding) if options.model == "token" else options
         # so many questions of this size have hypotheses that take the memory of `max_batch` usual ones
         limit = self._max_batch * USUAL.n_docs * USUAL.num_beams // (options.n_docs * options.num_beams)
         # of those that leave passages out, each may have another number of them
         limit = max(1, min(self._max_batch, limit)) if not options.without else 1
-        answer = await self._ask(self._compute_answers, replace(asked, options=alike), limit, timeout_s, index)
+        answer = await self._ask(self._compute_answers, replace(ask, options=alike), limit)
         answer = _withheld(replace(answer, answers=answer.answers[: options.num_answers]), options)
         self._telemetry.observe_answer(answer)
         return answer
 
-    async def score(
-        self,
-        question: str,
-        targets: Sequence[str],
-        options: AnswerOptions,
-        *,
-        timeout_s: float,
-        index: str | None = None,
-    ) -> Scores:
-        def compute(batch: Batch[_OneQuestion], lease: Lease, options: AnswerOptions) -> list[Scores]:
+    async def score(self, ask: Ask, targets: Sequence[str]) -> Scores:
+        def compute(batch: Batch[Ask], lease: Lease, options: AnswerOptions) -> list[Scores]:
             return self._engine.score(_questions(batch), targets, lease.snapshot, options, batch.check)
 
         # alone: others have other targets
-        return await self._ask(compute, _OneQuestion(question, options), 1, timeout_s, index)
+        return await self._ask(compute, ask, 1)
 
-    async def retrieve(
-        self, question: str, options: AnswerOptions, *, timeout_s: float, index: str | None = None
-    ) -> Retrieval:
-        return await self._ask(self._retrieve, _OneQuestion(question, options), self._max_batch, timeout_s, index)
+    async def retrieve(self, ask: Ask) -> Retrieval:
+        return await self._ask(self._retrieve, ask, self._max_batch)
 
     async def relevance(self, question: str, passages: Sequence[Passage], *, timeout_s: float) -> list[float]:
         """How probably each of these passages, which need be in no version, answers the question."""
@@ -249,20 +219,13 @@ class AnswerQuestion:
 
         return await self._pool.run(compute, passage_id, timeout_s=timeout_s)
 
-    async def compare(
-        self,
-        question: str,
-        options: AnswerOptions,
-        versions: Sequence[str],
-        *,
-        timeout_s: float,
-        history: Sequence[EarlierTurn] = (),
-    ) -> Comparison:
+    async def compare(self, ask: Ask, versions: Sequence[str]) -> Comparison:
         """The answer of each of `versions`, in one slot and under leases that are taken at one moment.
 
-        All of them together may take `timeout_s`.
+        All of them together may take the question's time.
         """
-        await self._check(versions, timeout_s)
+        await self._check(versions, ask.timeout_s)
+        options = ask.options
 
         def compute(batch: Batch[str]) -> list[list[Answer]]:
             (job,) = batch.jobs
@@ -278,17 +241,15 @@ class AnswerQuestion:
                     answers.append(_withheld(_complete(answer, lease, job, before), options))
             return [answers]
 
-        asked = completed(question, history)
-        found = await self._pool.run(compute, asked, timeout_s=timeout_s)
-        answers = [_understood(question, asked, answer) for answer in found]
+        alone = ask.completed()
+        found = await self._pool.run(compute, alone.question, timeout_s=ask.timeout_s)
+        answers = [_understood(ask, alone, answer) for answer in found]
         for answer in answers:
             self._telemetry.observe_stages(answer.source.seconds)
             self._telemetry.observe_answer(answer)
-        return Comparison.of(question, answers)
+        return Comparison.of(ask.question, answers)
 
-    def answer_last(
-        self, question: str, options: AnswerOptions, snapshot: IndexSnapshot | None, *, timeout_s: float
-    ) -> Answer:
+    def answer_last(self, ask: Ask, snapshot: IndexSnapshot | None) -> Answer:
         """The answer of `snapshot`, which need not be live, or of the live version, once no other question waits.
 
         Called from a thread; no thread reads `snapshot` any more when it returns or raises. No metric counts it.
@@ -301,41 +262,38 @@ class AnswerQuestion:
                 else:
                     info = snapshot.info
                     lease = Lease(snapshot, IndexVersion(info.version, 0, info.snapshot_date))
-                (answer,) = self._engine.answer([question], lease.snapshot, options, batch.check)
-                return _withheld(_complete(answer, lease, batch.jobs[0]), options)
+                (answer,) = self._engine.answer([ask.question], lease.snapshot, ask.options, batch.check)
+                return _withheld(_complete(answer, lease, batch.jobs[0]), ask.options)
 
-        return self._pool.run_last(compute, timeout_s=timeout_s)
+        return self._pool.run_last(compute, timeout_s=ask.timeout_s)
 
-    async def _ask(
-        self, compute: Compute[F], asked: _OneQuestion, limit: int, timeout_s: float, index: str | None
-    ) -> F:
-        await self._check([index], timeout_s)
+    async def _ask(self, compute: Compute[F], ask: Ask, limit: int) -> F:
+        await self._check([ask.index], ask.timeout_s)
         # which of the hypotheses are shown decides nothing that is computed
-        alike = replace(asked.options, num_answers=1, max_no_answer=None)
+        alike = replace(ask.options, num_answers=1, max_no_answer=None)
 
         # The lease is taken and given back in the thread that computes: a client that hangs up cannot let go of an
         # index that is being searched, and a question that waits does not hold the old index open.
-        def compute_batch(batch: Batch[_OneQuestion]) -> list[F]:
+        def compute_batch(batch: Batch[Ask]) -> list[F]:
             most = replace(alike, num_answers=max(one.options.num_answers for one in batch.questions))
-            with self._live.lease(index) as lease:
+            with self._live.lease(ask.index) as lease:
                 found = compute(batch, lease, most)
             return [_complete(one, lease, job) for one, job in zip(found, batch.jobs, strict=True)]
 
-        found = await self._pool.run(
-            compute_batch, asked, timeout_s=timeout_s, key=(compute, index, alike), limit=limit
-        )
+        key = (compute, ask.index, alike)
+        found = await self._pool.run(compute_batch, ask, timeout_s=ask.timeout_s, key=key, limit=limit)
         self._telemetry.observe_stages(found.source.seconds)
         return found
 
-    def _compute_answers(self, batch: Batch[_OneQuestion], lease: Lease, options: AnswerOptions) -> list[Answer]:
+    def _compute_answers(self, batch: Batch[Ask], lease: Lease, options: AnswerOptions) -> list[Answer]:
         listeners = {
-            number: _listener(asked, asked.tell, lease, job)
-            for number, (asked, job) in enumerate(zip(batch.questions, batch.jobs, strict=True))
-            if asked.tell is not None
+            number: _listener(ask, ask.tell, lease, job)
+            for number, (ask, job) in enumerate(zip(batch.questions, batch.jobs, strict=True))
+            if ask.tell is not None
         }
         return self._engine.answer(_questions(batch), lease.snapshot, options, batch.check, listeners)
 
-    def _retrieve(self, batch: Batch[_OneQuestion], lease: Lease, options: AnswerOptions) -> list[Retrieval]:
+    def _retrieve(self, batch: Batch[Ask], lease: Lease, options: AnswerOptions) -> list[Retrieval]:
         return self._engine.retrieve(_questions(batch), lease.snapshot, options, batch.check)
 
     async def _check(self, versions: Sequence[str | None], timeout_s: float) -> None:
@@ -355,11 +313,11 @@ class AnswerQuestion:
                 raise
 
 
-def _questions(batch: Batch[_OneQuestion]) -> list[str]:
-    return [asked.question for asked in batch.questions]
+def _questions(batch: Batch[Ask]) -> list[str]:
+    return [ask.question for ask in batch.questions]
 
 
-def _listener(asked: _OneQuestion, tell: Tell, lease: Lease, job: Job[Any, Any]) -> Listener:
+def _listener(ask: Ask, tell: Tell, lease: Lease, job: Job[Any, Any]) -> Listener:
     """Tells the client of `job` what the engine tells, completed."""
 
     def tell_completed(event: Retrieval | AnswerToken) -> None:
@@ -369,11 +327,12 @@ def _listener(asked: _OneQuestion, tell: Tell, lease: Lease, job: Job[Any, Any])
             job.heard = True
             tell(event)
 
-    return Listener(tell_completed, asked.options.max_no_answer)
+    return Listener(tell_completed, ask.options.max_no_answer)
 
 
-def _understood(question: str, asked: str, answer: Answer) -> Answer:
-    return answer if asked == question else replace(answer, understood_as=asked)
+def _understood(ask: Ask, alone: Ask, answer: Answer) -> Answer:
+    """The answer, which says how the question was completed."""
+    return answer if alone.question == ask.question else replace(answer, understood_as=alone.question)
 
 
 def _withheld(answer: Answer, options: AnswerOptions) -> Answer:

@@ -97,35 +97,19 @@ class ServiceHere:
         from openbook.api.schemas import AnswerRequest
 
         request = _validated(AnswerRequest, {"question": question, **options})
-        answer = self._runner.run(
-            self._services.answer_question.answer(
-                request.question,
-                request.options(self._settings, self._services.engine),
-                timeout_s=request.timeout(self._settings),
-                index=request.index,
-                history=request.turns,
-            )
-        )
-        return Answer.model_validate(answer)
+        asked = request.ask(self._settings, self._services.engine)
+        return Answer.model_validate(self._runner.run(self._services.answer_question.answer(asked)))
 
     def compare(self, question: str, versions: Sequence[str], **options: Unpack[CompareOptions]) -> Comparison:
         """Opens the versions that are not open yet."""
         from openbook.api.schemas import CompareRequest
 
         request = _validated(CompareRequest, {"question": question, "versions": list(versions), **options})
-        asked = request.options(self._settings, self._services.engine)
+        asked = request.ask(self._settings, self._services.engine)
         for version in request.versions:
             if not self._services.live.resident(version):
                 self._services.swap_index.load(version).result()
-        comparison = self._runner.run(
-            self._services.answer_question.compare(
-                request.question,
-                asked,
-                request.versions,
-                timeout_s=request.timeout(self._settings),
-                history=request.turns,
-            )
-        )
+        comparison = self._runner.run(self._services.answer_question.compare(asked, request.versions))
         return Comparison.model_validate(comparison)
 
     def check(self, version: str, *, actor: str) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from openbook.application.admission import WorkPool
-from openbook.application.answer_question import AnswerQuestion
+from openbook.application.answer_question import AnswerQuestion, Ask
 from openbook.application.live_index import LiveIndex
 from openbook.application.swap_index import SwapIndex
 from openbook.application.telemetry import Telemetry
@@ -27,7 +27,7 @@ LONG = 3600.0
 def test_an_answer_is_the_engines_with_its_version_and_its_times(
     answer_question: AnswerQuestion, engine: RagEngine, live: LiveIndex, options: AnswerOptions
 ) -> None:
-    answer = asyncio.run(answer_question.answer(QUESTION, options, timeout_s=LONG))
+    answer = asyncio.run(answer_question.answer(Ask(QUESTION, options, LONG)))
     with live.lease() as lease:
         (expected,) = engine.answer([QUESTION], lease.snapshot, options)
     assert replace(answer, source=expected.source) == expected
@@ -46,8 +46,8 @@ def test_the_deadline_of_a_pinned_question_covers_the_look_at_the_store(
     async def main() -> None:
         try:
             for ask in (
-                answer_question.retrieve(QUESTION, FOUR, timeout_s=0.05, index="tiny-2018"),
-                answer_question.compare(QUESTION, FOUR, ["tiny-2016", "tiny-2018"], timeout_s=0.05),
+                answer_question.retrieve(Ask(QUESTION, FOUR, 0.05, index="tiny-2018")),
+                answer_question.compare(Ask(QUESTION, FOUR, 0.05), ["tiny-2016", "tiny-2018"]),
             ):
                 with pytest.raises(DeadlineExceeded):
                     await asyncio.wait_for(ask, PATIENCE_S)
@@ -67,7 +67,7 @@ def test_every_answer_during_swaps_is_wholly_from_the_version_that_it_names(
 
     async def client(swapping: asyncio.Task[None]) -> None:
         while not swapping.done():
-            answer = await answer_question.answer(QUESTION, options, timeout_s=LONG)
+            answer = await answer_question.answer(Ask(QUESTION, options, LONG))
             assert {passage.passage.text for passage in answer.passages} == TEXTS[answer.source.index.version]
             assert answer.source.index.generation % 2 == ("tiny-2016", "tiny-2018").index(answer.source.index.version)
             seen[answer.source.index.version].add(answer.source.index.generation)
@@ -98,9 +98,7 @@ def test_a_pinned_question_whose_version_is_replaced_while_it_waits_is_refused(
             asyncio.ensure_future(pool.run(lambda batch: [go_on.wait(HELD_S)], None, timeout_s=LONG)) for _ in range(2)
         ]
         await reached(lambda: pool.running() == 2)
-        pinned = asyncio.ensure_future(
-            answer_question.answer(QUESTION, AnswerOptions(), timeout_s=LONG, index="tiny-2016")
-        )
+        pinned = asyncio.ensure_future(answer_question.answer(Ask(QUESTION, AnswerOptions(), LONG, index="tiny-2016")))
         await reached(pool.waiting)
         live.flip(store.open("tiny-2018"))
         go_on.set()

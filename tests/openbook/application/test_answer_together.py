@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from openbook.application.admission import WorkPool
-from openbook.application.answer_question import AnswerQuestion
+from openbook.application.answer_question import AnswerQuestion, Ask
 from openbook.application.live_index import LiveIndex
 from openbook.application.telemetry import Telemetry
 from openbook.entities import Answer, AnswerOptions, Retrieval
@@ -83,9 +83,9 @@ def test_a_random_mixture_is_answered_as_each_question_alone(
 ) -> None:
     draw = random.Random(seed)
     mixture = [(draw.choice(QUESTIONS), draw.choice(OPTIONS)) for _ in range(12)]
-    answers = crowd.gather(*(crowd.ask.answer(text, options, timeout_s=LONG) for text, options in mixture))
+    answers = crowd.gather(*(crowd.ask.answer(Ask(text, options, LONG)) for text, options in mixture))
     for found, (text, options) in zip(answers, mixture, strict=True):
-        assert_same(found, asyncio.run(answer_question.answer(text, options, timeout_s=LONG)))
+        assert_same(found, asyncio.run(answer_question.answer(Ask(text, options, LONG))))
     assert crowd.n_batches() <= 4
 
 
@@ -101,7 +101,7 @@ def test_questions_are_computed_together_under_one_lease_up_to_the_setting(
 
     monkeypatch.setattr(RagEngine, "answer", counted)
     crowd = Crowd(engine, live, store, max_batch=3)
-    found = crowd.gather(*(crowd.ask.answer(text, OPTIONS[0], timeout_s=LONG) for text in QUESTIONS))
+    found = crowd.gather(*(crowd.ask.answer(Ask(text, OPTIONS[0], LONG)) for text in QUESTIONS))
     assert leases == [(3, 1), (2, 1)]
     assert [answer.source.index.version for answer in found if isinstance(answer, Answer)] == ["tiny-2016"] * 5
     assert sum(one.leases for one in live.residents()) == 0
@@ -109,17 +109,17 @@ def test_questions_are_computed_together_under_one_lease_up_to_the_setting(
 
 def test_large_questions_go_fewer_together(crowd: Crowd) -> None:
     large = AnswerOptions(n_docs=10, num_beams=8, max_new_tokens=2)
-    found = crowd.gather(*(crowd.ask.answer(text, large, timeout_s=LONG) for text in QUESTIONS[:4]))
+    found = crowd.gather(*(crowd.ask.answer(Ask(text, large, LONG)) for text in QUESTIONS[:4]))
     assert all(isinstance(answer, Answer) for answer in found)
     assert crowd.n_batches() == 2
 
 
 def test_a_question_that_fails_leaves_its_neighbours_answered(crowd: Crowd, answer_question: AnswerQuestion) -> None:
     texts = (QUESTIONS[0], "long " * 400, *QUESTIONS[1:])
-    ends = crowd.gather(*(crowd.ask.answer(text, OPTIONS[0], timeout_s=LONG) for text in texts))
+    ends = crowd.gather(*(crowd.ask.answer(Ask(text, OPTIONS[0], LONG)) for text in texts))
     assert isinstance(ends[1], InvalidRequest)
     for found, text in ((ends[0], texts[0]), (ends[2], texts[2])):
-        assert_same(found, asyncio.run(answer_question.answer(text, OPTIONS[0], timeout_s=LONG)))
+        assert_same(found, asyncio.run(answer_question.answer(Ask(text, OPTIONS[0], LONG))))
     # each is counted once, however it ends
     told = samples(crowd.telemetry)
     # one more kept the thread busy
@@ -129,8 +129,8 @@ def test_a_question_that_fails_leaves_its_neighbours_answered(crowd: Crowd, answ
 
 
 def test_passages_are_found_together_too(crowd: Crowd, engine: RagEngine, live: LiveIndex) -> None:
-    asked = [crowd.ask.retrieve(text, FOUR, timeout_s=LONG) for text in QUESTIONS]
-    *found, too_many = crowd.gather(*asked, crowd.ask.retrieve(QUESTIONS[0], AnswerOptions(n_docs=13), timeout_s=LONG))
+    asked = [crowd.ask.retrieve(Ask(text, FOUR, LONG)) for text in QUESTIONS]
+    *found, too_many = crowd.gather(*asked, crowd.ask.retrieve(Ask(QUESTIONS[0], AnswerOptions(n_docs=13), LONG)))
     assert isinstance(too_many, InvalidRequest)
     for one, text in zip(found, QUESTIONS, strict=True):
         assert isinstance(one, Retrieval)
@@ -144,8 +144,8 @@ def test_questions_that_search_otherwise_are_not_searched_together(crowd: Crowd)
     """The live index is flat and refuses `nprobe`, which only fails the question that asks for it."""
     asked = [AnswerOptions(max_new_tokens=2, search=search) for search in ((), (("nprobe", 1),), ())]
     found = crowd.gather(
-        *(crowd.ask.retrieve(QUESTIONS[0], options, timeout_s=LONG) for options in asked),
-        *(crowd.ask.answer(QUESTIONS[0], options, timeout_s=LONG) for options in asked),
+        *(crowd.ask.retrieve(Ask(QUESTIONS[0], options, LONG)) for options in asked),
+        *(crowd.ask.answer(Ask(QUESTIONS[0], options, LONG)) for options in asked),
     )
     kinds = [Retrieval, InvalidRequest, Retrieval, Answer, InvalidRequest, Answer]
     assert [type(one) for one in found] == kinds

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openbook.application.admission import WorkPool
-from openbook.application.answer_question import AnswerQuestion
+from openbook.application.answer_question import AnswerQuestion, Ask
 from openbook.application.comparison import Comparison, normalise
 from openbook.application.live_index import Lease, LiveIndex
 from openbook.entities import Answer, AnswerOptions, AnswerText, IndexVersion, Source, StageSeconds
@@ -34,7 +34,7 @@ def live(start: Start) -> LiveIndex:
 
 
 def test_a_version_compared_with_itself_agrees(answer_question: AnswerQuestion) -> None:
-    found = asyncio.run(answer_question.compare(QUESTION, OPTIONS, ("tiny-2016", "tiny-2016"), timeout_s=60))
+    found = asyncio.run(answer_question.compare(Ask(QUESTION, OPTIONS, 60), ("tiny-2016", "tiny-2016")))
     assert found.agree
     assert found.groups[0].versions == ("tiny-2016", "tiny-2016")
 
@@ -45,7 +45,7 @@ def test_a_version_that_is_not_open_refuses_the_whole(
 ) -> None:
     live.retire_residents("tiny-2018")
     with pytest.raises(error):
-        asyncio.run(answer_question.compare(QUESTION, OPTIONS, ("tiny-2016", version), timeout_s=60))
+        asyncio.run(answer_question.compare(Ask(QUESTION, OPTIONS, 60), ("tiny-2016", version)))
     assert pool.running() == 0
     assert {one.leases for one in live.residents()} == {0}
 
@@ -63,7 +63,7 @@ def test_a_comparison_takes_one_slot_all_its_leases_and_one_deadline(
     monkeypatch.setattr(IndexSnapshot, "nearest", slow_search)
 
     async def main() -> None:
-        asked = [asyncio.ensure_future(answer_question.compare(QUESTION, OPTIONS, BOTH, timeout_s=600)) for _ in "ab"]
+        asked = [asyncio.ensure_future(answer_question.compare(Ask(QUESTION, OPTIONS, 600), BOTH)) for _ in "ab"]
         await reached(lambda: sum(one.leases for one in live.residents()) == 4)
         assert [one.leases for one in live.residents()] == [2, 2]
         assert pool.running() + pool.waiting() == 2
@@ -93,7 +93,7 @@ def test_a_swap_beside_a_comparison_comes_before_all_its_leases_or_after_them(
             yield given
 
     monkeypatch.setattr(LiveIndex, "leases", then_swapped)
-    found = asyncio.run(answer_question.compare(QUESTION, OPTIONS, BOTH, timeout_s=60))
+    found = asyncio.run(answer_question.compare(Ask(QUESTION, OPTIONS, 60), BOTH))
     assert {answer.source.index.generation for answer in found.answers} == {0}
     assert live.now().generation == 1  # type: ignore[union-attr]
 

@@ -9,7 +9,7 @@ from contextlib import aclosing
 import pytest
 
 from openbook.application.admission import WorkPool
-from openbook.application.answer_question import AnswerQuestion
+from openbook.application.answer_question import AnswerQuestion, Ask
 from openbook.application.live_index import LiveIndex
 from openbook.application.swap_index import SwapIndex
 from openbook.application.telemetry import Telemetry
@@ -70,11 +70,11 @@ class Stepping:
 def test_a_stream_tells_passages_then_tokens_then_the_answer(
     answer_question: AnswerQuestion, telemetry: Telemetry, live: LiveIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = asyncio.run(answer_question.answer(QUESTIONS[0], GREEDY, timeout_s=LONG))
+    expected = asyncio.run(answer_question.answer(Ask(QUESTIONS[0], GREEDY, LONG)))
     stepping = Stepping(monkeypatch)
 
     async def main() -> Events:
-        stream = answer_question.stream(QUESTIONS[0], GREEDY, timeout_s=LONG)
+        stream = answer_question.stream(Ask(QUESTIONS[0], GREEDY, LONG))
         events: Events = [await anext(stream)]
         for step in range(len(expected.tokens)):
             assert stepping.steps == step
@@ -92,14 +92,14 @@ def test_a_stream_tells_passages_then_tokens_then_the_answer(
 
 
 def test_streams_and_answers_are_computed_together_and_each_hears_its_own(crowd: Crowd) -> None:
-    streams = [heard(crowd.ask.stream(text, GREEDY, timeout_s=LONG)) for text in QUESTIONS]
-    *events, plain = crowd.gather(*streams, crowd.ask.answer(QUESTIONS[0], GREEDY, timeout_s=LONG))
+    streams = [heard(crowd.ask.stream(Ask(text, GREEDY, LONG))) for text in QUESTIONS]
+    *events, plain = crowd.gather(*streams, crowd.ask.answer(Ask(QUESTIONS[0], GREEDY, LONG)))
     assert crowd.n_batches() == 1
     assert isinstance(plain, Answer)
     for one, text in zip(events, QUESTIONS, strict=True):
         assert isinstance(one, list)
         answer = assert_whole(one)
-        alone = asyncio.run(Crowd(crowd.engine, crowd.live, crowd.store).ask.answer(text, GREEDY, timeout_s=LONG))
+        alone = asyncio.run(Crowd(crowd.engine, crowd.live, crowd.store).ask.answer(Ask(text, GREEDY, LONG)))
         assert answer.answers[0].text == alone.answers[0].text
     assert events[0][-1].answers == plain.answers  # type: ignore[index]
 
@@ -110,7 +110,7 @@ def test_closing_a_stream_frees_its_place_and_its_lease_at_the_next_step(
     stepping = Stepping(monkeypatch)
 
     async def main() -> None:
-        async with aclosing(answer_question.stream(QUESTIONS[0], GREEDY, timeout_s=LONG)) as stream:
+        async with aclosing(answer_question.stream(Ask(QUESTIONS[0], GREEDY, LONG))) as stream:
             assert isinstance(await anext(stream), Retrieval)
             stepping.go_on(2)
             assert isinstance(await anext(stream), AnswerToken)
@@ -135,7 +135,7 @@ def test_a_stream_that_hangs_up_leaves_its_neighbours_theirs(crowd: Crowd) -> No
                     return event
         return None
 
-    first, *others = [crowd.ask.stream(text, GREEDY, timeout_s=LONG) for text in QUESTIONS]
+    first, *others = [crowd.ask.stream(Ask(text, GREEDY, LONG)) for text in QUESTIONS]
     token, *events = crowd.gather(one_token(first), *(heard(one) for one in others))
     assert isinstance(token, AnswerToken)
     for one in events:
@@ -146,7 +146,7 @@ def test_a_stream_that_hangs_up_leaves_its_neighbours_theirs(crowd: Crowd) -> No
 def test_a_neighbour_that_cannot_be_asked_costs_a_stream_no_event(crowd: Crowd) -> None:
     """The batch fails before a token is told, and each question is computed again alone, with its passages."""
     texts = (QUESTIONS[0], "long " * 400, QUESTIONS[1])
-    ends = crowd.gather(*(heard(crowd.ask.stream(text, GREEDY, timeout_s=LONG)) for text in texts))
+    ends = crowd.gather(*(heard(crowd.ask.stream(Ask(text, GREEDY, LONG))) for text in texts))
     assert isinstance(ends[1], InvalidRequest)
     for one in (ends[0], ends[2]):
         assert isinstance(one, list)
@@ -173,8 +173,8 @@ def test_no_token_is_told_twice_where_a_batch_fails(
         async for event in stream:
             told.append(event)
 
-    asked = crowd.ask.answer(QUESTIONS[1], GREEDY, timeout_s=LONG)
-    end, answer = crowd.gather(hear(crowd.ask.stream(QUESTIONS[0], GREEDY, timeout_s=LONG)), asked)
+    asked = crowd.ask.answer(Ask(QUESTIONS[1], GREEDY, LONG))
+    end, answer = crowd.gather(hear(crowd.ask.stream(Ask(QUESTIONS[0], GREEDY, LONG))), asked)
     assert isinstance(end, MemoryError)
     assert [type(event) for event in told] == [Retrieval, AnswerToken, AnswerToken]
     assert isinstance(answer, Answer)
@@ -186,13 +186,13 @@ def test_a_swap_under_a_stream_changes_nothing_of_it(
     stepping = Stepping(monkeypatch)
 
     async def main() -> tuple[Events, Events]:
-        stream = answer_question.stream(QUESTIONS[0], GREEDY, timeout_s=LONG)
+        stream = answer_question.stream(Ask(QUESTIONS[0], GREEDY, LONG))
         before: Events = [await anext(stream)]
         await asyncio.wrap_future(swap_index.begin("tiny-2018"))
         assert {one.index.version: one.leases for one in live.residents()} == {"tiny-2016": 1, "tiny-2018": 0}
         stepping.go_on()
         before += await heard(stream)
-        return before, await heard(answer_question.stream(QUESTIONS[0], GREEDY, timeout_s=LONG))
+        return before, await heard(answer_question.stream(Ask(QUESTIONS[0], GREEDY, LONG)))
 
     before, after = asyncio.run(main())
     assert assert_whole(before).source.index.version == "tiny-2016"

@@ -4,7 +4,7 @@ import math
 import pytest
 
 from openbook.application.admission import WorkPool
-from openbook.application.answer_question import AnswerQuestion
+from openbook.application.answer_question import AnswerQuestion, Ask
 from openbook.application.live_index import LiveIndex
 from openbook.application.telemetry import Telemetry
 from openbook.entities import AnswerOptions
@@ -23,7 +23,7 @@ def test_two_services_in_one_process_do_not_share_a_number() -> None:
 
 
 def test_an_answer_is_seen_in_every_histogram_once(answer_question: AnswerQuestion, telemetry: Telemetry) -> None:
-    answer = asyncio.run(answer_question.answer("who is the king ?", AnswerOptions(), timeout_s=60))
+    answer = asyncio.run(answer_question.answer(Ask("who is the king ?", AnswerOptions(), 60)))
     found = samples(telemetry)
     for stage in ("queue", "encode", "retrieve", "generate", "total"):
         assert found[f'openbook_stage_seconds_count{{stage="{stage}"}}'] == 1

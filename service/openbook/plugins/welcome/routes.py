@@ -48,13 +48,9 @@ class Greeting:
             if len(self.questions) == OFFERED or time.monotonic() > ends:
                 return
             try:
-                asked = AnswerRequest(question=one.question, index=self.index.version, timeout_s=MOST_EACH_S)
-                answer = await services.answer_question.answer(
-                    asked.question,
-                    asked.options(call.settings, services.engine),
-                    timeout_s=min(MOST_EACH_S, call.settings.timeout_s),
-                    index=asked.index,
-                )
+                seconds = min(MOST_EACH_S, call.settings.timeout_s)
+                asked = AnswerRequest(question=one.question, index=self.index.version, timeout_s=seconds)
+                answer = await services.answer_question.answer(call.ask(asked))
             except (Overloaded, DeadlineExceeded):
                 continue
             except OpenbookError:
