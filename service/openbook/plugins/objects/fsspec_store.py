@@ -11,7 +11,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
@@ -65,10 +65,12 @@ class FsspecStore(ObjectStore):
 
     # --- reading -------------------------------------------------------------------------------------------
 
-    def paths(self) -> Iterator[str]:
-        with suppress(FileNotFoundError):
-            for name in self._call(lambda files: files.find(self._base)):
-                yield name[len(self._base) :].strip("/")
+    def marks(self) -> dict[str, StoreMark]:
+        try:
+            found = self._call(lambda files: files.find(self._base, detail=True))
+        except FileNotFoundError:
+            return {}
+        return {name[len(self._base) :].strip("/"): StoreMark(_tag(info)) for name, info in found.items()}
 
     def mark(self, path: str) -> StoreMark | None:
         try:

@@ -7,7 +7,7 @@ again.
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
 
@@ -39,8 +39,8 @@ class ObjectStore(ABC):
     # --- what a plug-in brings -----------------------------------------------------------------------------
 
     @abstractmethod
-    def paths(self) -> Iterable[str]:
-        """The paths of all objects; nothing where the store is empty."""
+    def marks(self) -> dict[str, StoreMark]:
+        """The paths of all objects, each with its mark."""
 
     @abstractmethod
     def mark(self, path: str) -> StoreMark | None:
@@ -75,11 +75,15 @@ class ObjectStore(ABC):
 
     # --- versions ------------------------------------------------------------------------------------------
 
+    def manifests(self) -> dict[str, StoreMark]:
+        """The versions with a manifest, sorted, each with the manifest's mark: a push writes it last."""
+        found = ((*path.partition("/"), mark) for path, mark in self.marks().items())
+        named = {name: mark for name, _, file, mark in found if file == MANIFEST and VERSION_NAME.fullmatch(name)}
+        return dict(sorted(named.items()))
+
     def versions(self) -> tuple[str, ...]:
-        """Names of the versions with a manifest, sorted: a push writes it last."""
-        parts = (path.split("/") for path in self.paths())
-        names = {one[0] for one in parts if len(one) == 2 and one[1] == MANIFEST}
-        return tuple(sorted(name for name in names if VERSION_NAME.fullmatch(name)))
+        """Names of the versions with a manifest, sorted."""
+        return tuple(self.manifests())
 
     def manifest(self, version: str) -> bytes | None:
         """The bytes of a manifest; None where there is none. Raises IndexCorrupt for too many."""

@@ -5,7 +5,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -33,8 +32,7 @@ from openbook.storage.placing import delete_version, prune
 
 # What a service shows of the store may be so old: anyone may ask for it, and each look costs a call.
 LOOK_S = 5.0
-MOST_LOOKS = 256
-# So long waits for the list who has it refreshed, and for a manifest who asks while another caller does.
+# So long waits for the list who has it refreshed.
 PATIENCE_S = 1.0
 # A store that has not answered is not asked for so long, but for the mark of CURRENT.
 AWAY_S = 5.0
@@ -61,12 +59,10 @@ class RemoteStore(RemoteVersions):
         self._count = count
         # held by who refreshes the list, and never waited for
         self._listing = threading.Lock()
-        self._listed: tuple[str, ...] | None = None
+        self._listed: dict[str, StoreMark] | None = None
         self._list_at: float | None = None
-        # guards the two below, and is never held over a call of the store
-        self._state = threading.Lock()
-        self._looks: dict[str, tuple[float, IndexInfo | OpenbookError]] = {}
-        self._asked: dict[str, Future[IndexInfo | OpenbookError]] = {}
+        # what was read of each version, and the mark that the list had for it before
+        self._manifests: dict[str, tuple[StoreMark | None, IndexInfo | IndexCorrupt]] = {}
         self._away_until = 0.0
 
     def end(self) -> None:
@@ -91,12 +87,15 @@ class RemoteStore(RemoteVersions):
                 self._listing.release()
                 raise
             refreshed.wait(patience_s)
-        return self._listed if self._listed is not None else self.copies.versions()
+        return tuple(self._listed) if self._listed is not None else self.copies.versions()
 
     def _refresh(self, refreshed: threading.Event) -> None:
         try:
             with suppress(StoreUnreachable):
-                self._listed = self._ask(self.objects.versions)
+                listed = self._ask(self.objects.manifests)
+                for version in self._manifests.keys() - listed.keys():
+                    self._manifests.pop(version, None)
+                self._listed = listed
         finally:
             self._list_at = time.monotonic() + LOOK_S
             self._listing.release()
@@ -107,58 +106,39 @@ class RemoteStore(RemoteVersions):
         return self.copies.newest_first()
 
     def info(self, version: str) -> IndexInfo:
-        """The manifest in the store, read at most LOOK_S seconds ago; the copy's if the store does not answer.
+        """The manifest that the list names, read once; the copy's if the store does not answer.
 
         Anyone may ask for any name: one that is not in the list costs no call of the store.
         """
         check_version_name(version)
-        until, last = self._looks.get(version, (0.0, None))
-        if last is None or time.monotonic() >= until:
-            available = self.versions()
-            if version not in available:
-                if self._listed is None or self._is_away():
-                    raise self._away()
-                raise UnknownIndex(version=version, available=available)
-            with self._state:
-                answer = self._asked.get(version)
-                is_mine = answer is None
-                if answer is None:
-                    answer = self._asked[version] = Future()
-            if is_mine:
-                try:
-                    answer.set_result(self._look(version))
-                except BaseException as error:
-                    answer.set_exception(error)
-                finally:
-                    with self._state:
-                        del self._asked[version]
-                last = answer.result()
-            elif last is None:
-                try:
-                    last = answer.result(PATIENCE_S)
-                except TimeoutError:
-                    raise StoreUnreachable(url=self.objects.url, reason="it has not answered yet") from None
-        return _raised(last)
+        available = self.versions()
+        mark, found = self._manifests.get(version, (None, None))
+        if found is not None and mark == self._mark(version):
+            return _raised(found)
+        if version not in available:
+            if self._listed is None or self._is_away():
+                raise self._away()
+            raise UnknownIndex(version=version, available=available)
+        return self.info_now(version)
 
     def info_now(self, version: str) -> IndexInfo:
-        return _raised(self._look(check_version_name(version)))
-
-    def _look(self, version: str) -> IndexInfo | OpenbookError:
-        """The manifest in the store now, or what is wrong with it; the copy's if the store does not answer."""
+        """The manifest in the store now; the copy's if the store does not answer."""
+        # taken before the manifest is read: one that is replaced meanwhile is read again
+        mark = self._mark(check_version_name(version))
         try:
-            found: IndexInfo | OpenbookError = self._ask(lambda: read_remote(self.objects, version)[0])
+            found: IndexInfo | IndexCorrupt = self._ask(lambda: read_remote(self.objects, version)[0])
         except StoreUnreachable:
             if version not in self.copies.versions():
                 raise
             return self.copies.info(version)
-        except OpenbookError as error:
+        except IndexCorrupt as error:
             # a traceback that is kept would grow from call to call
             found = error.with_traceback(None)
-        with self._state:
-            if len(self._looks) >= MOST_LOOKS:
-                self._looks.clear()
-            self._looks[version] = (time.monotonic() + LOOK_S, found)
-        return found
+        self._manifests[version] = mark, found
+        return _raised(found)
+
+    def _mark(self, version: str) -> StoreMark | None:
+        return (self._listed or {}).get(version)
 
     def _ask(self, call: Callable[[], T], *, while_away: bool = False) -> T:
         """What the store answers. Raises StoreUnreachable, at once for AWAY_S seconds after it has not answered."""
@@ -309,8 +289,8 @@ class RemoteStore(RemoteVersions):
         return False
 
 
-def _raised(found: IndexInfo | OpenbookError) -> IndexInfo:
+def _raised(found: IndexInfo | IndexCorrupt) -> IndexInfo:
     """`found`; raises it where it is an error."""
-    if isinstance(found, OpenbookError):
+    if isinstance(found, IndexCorrupt):
         raise found.with_traceback(None)
     return found

@@ -220,6 +220,19 @@ def test_a_version_that_came_a_moment_ago_can_be_swapped_to(
     assert replica.store.info("new").version == "new"
 
 
+@pytest.mark.parametrize("store_url", ["file", "memory"], indirect=True)
+def test_a_manifest_is_read_once_and_again_when_it_is_another(fleet: Fleet, tmp_path: Path, away: Away) -> None:
+    store, origin = fleet.machine(0), IndexStore(tmp_path / "origin")
+    before = store.info("tiny-2018")
+    away.calls = 0
+    assert store.info("tiny-2018") == before
+    # of the list
+    assert away.calls == 1
+    publish_tiny(origin, "tiny-2016", as_version="tiny-2018")
+    push(FsspecStore(fleet.url), origin, "tiny-2018", lambda share: None, replace=True)
+    assert store.info("tiny-2018") == origin.info("tiny-2018") != before
+
+
 def test_a_manifest_of_a_store_without_its_seal_is_refused(fleet: Fleet) -> None:
     objects, store = FsspecStore(fleet.url), fleet.machine(0)
     whole = objects.manifest("tiny-2018")
