@@ -42,11 +42,7 @@ def train(
     joint_steps: int | None = option(
         None, "Steps of joint training. Default: 320, and 0 of a closed book; 0: left out.", min=0
     ),
-    loss: Loss | None = option(
-        None,
-        "Marginal of joint training: RAG-Token's, RAG-Sequence's, half of each; lsr: the question encoder follows a "
-        "frozen generator's likelihood (REPLUG). Default: both, and lsr with --freeze generator.",
-    ),
+    loss: Loss = option("both", "Marginal of joint training: RAG-Token's, RAG-Sequence's, half of each."),
     n_docs: int | None = option(None, "Passages a question finds in joint training. Default: 5.", min=1),
     evaluate_every: int | None = option(
         None, "Steps between evaluations. Default: 600, and 80 in joint training.", min=1
@@ -103,7 +99,6 @@ def train(
     if inputs.texts:
         stage["max_target_length"] = WRITTEN_TOKENS
     of_reading = READER_READING if points else {}
-    loss = loss or ("lsr" if "generator" in freeze else "both")
     n_docs = n_docs or recipe.joint.n_docs
     recipe = replace(
         recipe,

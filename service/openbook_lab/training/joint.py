@@ -1,8 +1,7 @@
 """Joint training, the paper's objective (section 2.4): -log of the marginal over the passages that the question finds.
 
 Question encoder and generator learn together; the passages' vectors stay as they are. Each step retrieves anew with the
-question encoder as it then is, by exact inner products, and by BM25 beside them where the base has a hybrid prior. With
-a frozen generator the question encoder may learn from the generator's likelihood instead (REPLUG's LSR).
+question encoder as it then is, by exact inner products, and by BM25 beside them where the base has a hybrid prior.
 """
 
 import random
@@ -32,28 +31,13 @@ from openbook_lab.training.worlds import LibraryQuestion
 FRUITLESS_ROUNDS = 100
 
 
-def lsr_loss(token_log_probs: Tensor, doc_scores: Tensor, mask: Tensor, *, tokens: int | None = None) -> Tensor:
-    """REPLUG's LSR (Shi et al. 2023, section 4): KL(p(z | x) || Q(z | x, y)), where Q is the softmax over the passages
-    of log p(y | x, z). It has no gradient by Q, which the generator alone decides.
-
-    Shapes (B, K, T), (B, K), (B, T). Each question counts as many times as its answer has tokens, and the sum is
-    divided by `tokens`, as in `joint_loss`: questions weigh alike in both.
-    """
-    prior = marginal.doc_log_prior(doc_scores)  # (B, K)
-    wanted = token_log_probs.detach().masked_fill(~mask[:, None], 0.0).sum(dim=-1).log_softmax(dim=-1)  # (B, K)
-    divergence = (prior.exp() * (prior - wanted)).sum(dim=-1)  # (B,)
-    return (divergence * mask.sum(dim=-1)).sum() / (mask.sum() if tokens is None else tokens)  # ()
-
-
 def joint_loss(
     token_log_probs: Tensor, doc_scores: Tensor, mask: Tensor, *, loss: Loss = "both", tokens: int | None = None
 ) -> Tensor:
-    """Mean over answer tokens of the RAG-Token or the RAG-Sequence negative log marginal, or half of each; or "lsr".
+    """Mean over answer tokens of the RAG-Token or the RAG-Sequence negative log marginal, or half of each.
 
     Shapes (B, K, T), (B, K), (B, T). `tokens` is the count of a whole batch of which these questions are a part.
     """
-    if loss == "lsr":
-        return lsr_loss(token_log_probs, doc_scores, mask, tokens=tokens)
     prior = marginal.doc_log_prior(doc_scores)  # (B, K)
     losses = []
     if loss != "sequence":

@@ -39,7 +39,7 @@ SHARES = frozenset(
 WRITTEN_TOKENS = 64
 
 Dtype = Literal["auto", "float32", "bfloat16"]
-Loss = Literal["token", "sequence", "both", "lsr"]
+Loss = Literal["token", "sequence", "both"]
 Part = Literal["word-embeddings", "question-encoder", "generator-encoder", "generator-decoder"]
 
 WORD_EMBEDDINGS: Part = "word-embeddings"
@@ -320,8 +320,6 @@ def _defects(config: TrainingConfig) -> Iterator[tuple[str, str]]:
         yield "--freeze", "with all three parts frozen there is nothing to learn"
     if retrieval.steps and "question-encoder" in retrieval.freeze:
         yield "--freeze", "with a frozen question encoder retrieval has nothing to learn: steps 0"
-    if joint.loss == "lsr" and not set(joint.freeze) >= GENERATOR:
-        yield "--loss", "lsr asks a frozen generator which passages help: add --freeze generator"
     if config.closed_book:
         for name in ("joint", "retrieval"):
             if getattr(config, name).steps:
