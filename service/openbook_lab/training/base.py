@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from torch import Tensor
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from openbook.entities import PriorWeights
 from openbook.errors import SettingInvalid, SourceInvalid
@@ -22,10 +21,8 @@ from openbook.rag.checkpoint import (
 from openbook.rag.wording import QUESTION_SEPARATOR, TITLE_SEPARATOR, Wording
 from openbook_lab.training.libraries import DENSE
 from openbook_lab.training.models import RagModels
-from openbook_lab.training.optimizer import train_logits_bias
 from openbook_lab.training.recipe import TrainingConfig
 from openbook_lab.training.warm_start import ENCODERS, warm_start_generator, warm_start_question_encoder
-from openbook_lab.training.weights import save_trained
 
 GENERATORS = ("bart", "t5")
 QUESTION_WORDS = "question_encoder.bert_model.embeddings.word_embeddings.weight"
@@ -100,20 +97,6 @@ class Base:
                 self.folder / GENERATOR_TOKENIZER, config=generator, trust_remote_code=False
             )
         return AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False)
-
-    def trained(self, generator: PreTrainedModel) -> dict[str, Tensor]:
-        """The state of a stage's result: what training changes."""
-        state: dict[str, Tensor] = generator.state_dict()
-        return state
-
-    def load_trained(self, generator: PreTrainedModel, state: Mapping[str, Tensor]) -> None:
-        """Take the state of an earlier stage."""
-        train_logits_bias(generator)
-        generator.load_state_dict(state)
-
-    def save(self, folder: Path, models: RagModels, config: TrainingConfig, passage_encoder: PassageEncoder) -> None:
-        """Write the trained checkpoint; it may move from `folder` to the recipe's `output`."""
-        save_trained(folder, models, name=config.name, passage_encoder=passage_encoder)
 
     @property
     def positions(self) -> int | None:

@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from openbook.errors import SettingInvalid
-from openbook.rag.wording import Wording
 from openbook_lab.datasets.questions import Question
 from openbook_lab.training.base import Base, find_base, kind_of
 from openbook_lab.training.data import Questions, check_questions, read_all
@@ -29,13 +27,14 @@ from openbook_lab.training.libraries import Draw, Library, draw_from, library_qu
 from openbook_lab.training.machine import Machine, gathered, meet
 from openbook_lab.training.mixture import Mixture, Source, closed_book_source, question_sources, world_sources
 from openbook_lab.training.models import RagModels
+from openbook_lab.training.optimizer import train_logits_bias
 from openbook_lab.training.reading import ReadingTask
 from openbook_lab.training.recipe import TrainingConfig as TrainingConfig
 from openbook_lab.training.recipe import check_recipe, remember
 from openbook_lab.training.retrieval import RetrievalTask, retrieval_questions
 from openbook_lab.training.stage import Progress, Task, load_state, no_progress, save_state, train_stage
 from openbook_lab.training.vectors import KeptVectors
-from openbook_lab.training.weights import alone_scores
+from openbook_lab.training.weights import alone_scores, save_trained
 from openbook_lab.training.worlds import InventedWorld, invented_worlds
 
 Report = Callable[[str], None]
@@ -195,12 +194,13 @@ class Training:
         if "question_encoder" in states:
             models.question_encoder.load_state_dict(states["question_encoder"])
         if "generator" in states:
-            self.base.load_trained(models.generator, states["generator"])
+            train_logits_bias(models.generator)
+            models.generator.load_state_dict(states["generator"])
         return models
 
     def save(self, folder: Path) -> None:
         """Write the checkpoint; it may move from `folder` to the recipe's `output`."""
-        self.base.save(folder, self.models(*self.stages), self.config, self.vectors.encoder)
+        save_trained(folder, self.models(*self.stages), name=self.config.name, passage_encoder=self.vectors.encoder)
 
     def train(self, stage: str) -> None:
         """Train a stage in as many processes as the recipe says, and save its result."""
@@ -236,10 +236,9 @@ class Training:
             task: Task = make[stage](models)
             train_stage(task, state_file=self.config.work / f"{stage}_state.pt", log=log, progress=self.progress)
         if self.rank == 0:
-            trained: dict[str, PreTrainedModel] = {name: getattr(models, name).cpu() for name in RESULTS[stage][1]}
-            state_of = {"generator": self.base.trained}
-            states = {name: state_of.get(name, PreTrainedModel.state_dict)(model) for name, model in trained.items()}
-            save_state(self.result(stage), states)
+            save_state(
+                self.result(stage), {name: getattr(models, name).cpu().state_dict() for name in RESULTS[stage][1]}
+            )
 
     def _log(self, stage: str, line: Mapping[str, Any]) -> None:
         """Add a line to the run log and report it."""
@@ -252,7 +251,6 @@ class Training:
     def _reading(self, models: RagModels) -> ReadingTask:
         config, dev = self.config, self.questions.dev
         if config.closed_book:
-            assert isinstance(models.wording, Wording), "checked: a causal checkpoint has no closed book"
             models = replace(models, wording=models.wording.without_passages())
             dev = [Question(q.text, q.answers) for q in dev]
         else:
