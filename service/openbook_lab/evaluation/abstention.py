@@ -112,10 +112,6 @@ class AskedThrice(Thrice[Undecided]):
         """The one with the most right decisions, of equals the strictest."""
         return max(self.curve(), key=lambda point: point.decided)
 
-    def risk_at(self, coverage: float) -> float:
-        """The risk of the strictest threshold that answers at least this share."""
-        return next(point.risk for point in self.curve() if point.coverage >= coverage - 1e-9)
-
 
 def fit_no_answer(books: Sequence[SignsThrice], *, newton_steps: int = 25) -> NoAnswerWeights:
     """Logistic regression of what the book lacks on the signs; every book counts alike, both halves of each, and of

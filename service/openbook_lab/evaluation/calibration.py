@@ -9,13 +9,13 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from openbook.entities import MarginalKind, PriorWeights
+from openbook.entities import PriorWeights
 from openbook.errors import NotCalibrated, SettingInvalid, SourceInvalid
 from openbook.indexing.index_builder import Progress
 from openbook.rag.checkpoint import FACTS_FILE, GENERATOR, QUESTION_ENCODER, READER, Checkpoint
@@ -26,30 +26,17 @@ from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.datasets.questions import Question
-from openbook_lab.evaluation.abstention import (
-    Abstention,
-    AskedThrice,
-    Signs,
-    SignsThrice,
-    Undecided,
-    fit_no_answer,
-)
+from openbook_lab.evaluation.abstention import AskedThrice, Signs, SignsThrice, Undecided, fit_no_answer
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer, digest_of
 from openbook_lab.evaluation.asked import QuestionSet
 from openbook_lab.evaluation.book_study import BookStudy, Candidates, StudiedQuestion
 from openbook_lab.evaluation.marks import ANSWER_METRICS, Marks, mark_answers
-from openbook_lab.evaluation.prior_fit import (
-    ALONE,
-    CandidateReadings,
-    fit_prior,
-)
+from openbook_lab.evaluation.prior_fit import ALONE, CandidateReadings, fit_prior
 from openbook_lab.evaluation.reader import GREEDY, BatchReader, Decode, OpenQuestion, ask
 from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts
 from openbook_lab.evaluation.statistics import auc_interval
 
 DIGITS = 4
-# Of the answered questions: where the risk is shown, beside all of them.
-SHOWN_COVERAGE = 0.8
 # What a calibration writes into openbook.json.
 CALIBRATED = ("prior", "model", "no_answer")
 ALL_BOOKS = "all"
@@ -58,30 +45,6 @@ MODEL_FILES = ("*", "*_tokenizer/*", f"{GENERATOR}/*", f"{READER}/*", f"{QUESTIO
 AREAS = ("AUC", "AUC, no article", "AUC, no passage", "AUC, near misses")
 # What both models answer with. Of equal ones the first is taken, which is the cheaper.
 MODELS = (GREEDY, Decode("sequence", 1))
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """What is written into the checkpoint; without weights `no_answer` is p(empty answer | x)."""
-
-    prior: PriorWeights
-    model: MarginalKind
-    no_answer: NoAnswerWeights | None
-    abstention: Abstention
-    auc: float
-
-    def learnt(self) -> dict[str, object]:
-        """As it stands in openbook.json."""
-        best = self.abstention
-        no_answer: dict[str, object] = {
-            "threshold": best.threshold,
-            "coverage": round(best.coverage, DIGITS),
-            "risk": round(best.risk, DIGITS),
-            "auc": round(self.auc, DIGITS),
-        }
-        if self.no_answer is not None:
-            no_answer["weights"] = asdict(self.no_answer)
-        return {"prior": asdict(self.prior), "model": self.model, "no_answer": no_answer}
 
 
 def write_facts(folder: Path, learnt: Mapping[str, object]) -> Path:
@@ -123,13 +86,17 @@ def calibrate_checkpoint(
     work: Path,
     progress: Progress,
     fit: bool = True,
-) -> tuple[Report, Calibration]:
-    """The tables, and what to write: one prior, model and threshold for all books.
+) -> tuple[Report, dict[str, object]]:
+    """The tables, and what openbook.json is to have: one prior, model and threshold for all books.
 
     Without `fit` those of the checkpoint are measured. Raises NotCalibrated where it has none, RetrieverUnavailable
     for a version without BM25, both before anything is read, and IndexIncompatible.
     """
-    known = None if fit else _known(checkpoint)
+    known = checkpoint.facts
+    if not fit:
+        for fact, value in (("prior", known.prior), ("no_answer", known.max_no_answer)):
+            if value is None:
+                raise NotCalibrated(checkpoint=checkpoint.name, asked="--measure", fact=fact)
     started = time.perf_counter()
     for version in books:
         with _opened(store, version, checkpoint) as snapshot:
@@ -145,7 +112,8 @@ def calibrate_checkpoint(
             near_misses[version] = study.study(generator, book.near_misses, progress)
     del generator  # the reader of the answers has its own
     whole = [one for of_book in studied.values() for one in of_book]
-    prior = known.prior if known else fit_prior([readings_of(one) for one in studied.values()], n_docs)
+    prior = fit_prior([readings_of(one) for one in studied.values()], n_docs) if fit else known.prior
+    assert prior is not None, "checked"
     reader, log = BatchReader(checkpoint), AnswerLog(work / f"answers-{model}.jsonl")
     golds = {version: [Golds(question.answers) for question in book.chosen] for version, book in books.items()}
     given: dict[str, Mapping[Decode, list[GivenAnswer | None]]] = {}
@@ -162,12 +130,12 @@ def calibrate_checkpoint(
     }
     last = list(marks)[-1]  # of all books
     best = max(MODELS, key=lambda decode: sum(value or 0.0 for value in marks[last][decode].by_metric["EM"]))
-    if known:
-        best = next(decode for decode in MODELS if decode.model == known.model)
+    if not fit:
+        best = next(decode for decode in MODELS if decode.model == (known.model or "token"))
     signs = {
         version: signs_thrice(version, one, prior, n_docs, near_misses[version]) for version, one in studied.items()
     }
-    weights = known.no_answer if known else fit_no_answer(list(signs.values()))
+    weights = fit_no_answer(list(signs.values())) if fit else known.no_answer
     asked: dict[str, AskedThrice] = {}
     for version in books:
         right = [value == 1.0 for value in marks[version][best].by_metric["EM"]]
@@ -181,23 +149,31 @@ def calibrate_checkpoint(
             [one for book in asked.values() for one in book.near_misses],
         )
     together = asked[last]
-    abstention = together.at(known.threshold) if known else together.best()
-    calibration = Calibration(prior, best.model, weights, abstention, together.auc)
+    threshold = None if fit else known.max_no_answer
+    abstention = together.best() if threshold is None else together.at(threshold)
     facts = {
         "checkpoint": checkpoint.name,
         "prior": f"{prior.dense:g} * dense + {prior.bm25:g} * bm25",
-        "model": calibration.model,
+        "model": best.model,
         "threshold": abstention.threshold,
         "questions": len(whole),
         "K": n_docs,
         **run_facts(started),
     }
     tables = (
-        prior_table(studied, {"checkpoint's": prior} if known else {**ALONE, "fitted": prior}, n_docs),
+        prior_table(studied, {**ALONE, "fitted": prior} if fit else {"checkpoint's": prior}, n_docs),
         models_table(marks),
         abstention_table(asked, abstention.threshold),
     )
-    return Report("calibration", facts, tables), calibration
+    no_answer: dict[str, object] = {
+        "threshold": abstention.threshold,
+        "coverage": round(abstention.coverage, DIGITS),
+        "risk": round(abstention.risk, DIGITS),
+        "auc": round(together.auc, DIGITS),
+    }
+    if weights is not None:
+        no_answer["weights"] = asdict(weights)
+    return Report("calibration", facts, tables), {"prior": asdict(prior), "model": best.model, "no_answer": no_answer}
 
 
 def readings_of(studied: Sequence[StudiedQuestion]) -> CandidateReadings:
@@ -295,10 +271,10 @@ def abstention_table(books: Mapping[str, AskedThrice], threshold: float) -> Tabl
             auc_interval([one.no_answer for one in lacking], answerable) if lacking else None
             for lacking in (asked.unanswerable, asked.no_article, asked.no_passage, asked.near_misses)
         ]
-        shares = (point.coverage, point.risk, point.decided, asked.risk_at(SHOWN_COVERAGE), asked.risk_at(1.0))
+        shares = (point.coverage, point.risk, point.decided)
         exact = 100 * sum(one.right for one in asked.answerable) / len(asked.answerable)
         rows.append((version, exact, *areas, *(100 * share for share in shares)))
-    columns = ("book", "EM, %", *AREAS, "coverage, %", "risk, %", "right decisions, %", "risk at 80%", "risk at 100%")
+    columns = ("book", "EM, %", *AREAS, "coverage, %", "risk, %", "right decisions, %")
     return Table(f"No answer where no_answer > {threshold:g}", columns, rows, digits=3)
 
 
@@ -311,21 +287,6 @@ def model_digest(checkpoint: Checkpoint, folder: Path) -> str:
     precision = "int8" if checkpoint.int8 else str(checkpoint.generator.dtype)
     contents = (f"{path.relative_to(folder)} {sha256_of(path)}" for path in read)
     return digest_of(precision, json.dumps(facts, sort_keys=True), *contents)
-
-
-class _Known(NamedTuple):
-    prior: PriorWeights
-    model: MarginalKind
-    threshold: float
-    no_answer: NoAnswerWeights | None
-
-
-def _known(checkpoint: Checkpoint) -> _Known:
-    facts = checkpoint.facts
-    if facts.prior is None or facts.max_no_answer is None:
-        fact = "prior" if facts.prior is None else "no_answer"
-        raise NotCalibrated(checkpoint=checkpoint.name, asked="--measure", fact=fact)
-    return _Known(facts.prior, facts.model or "token", facts.max_no_answer, facts.no_answer)
 
 
 def _facts(folder: Path) -> dict[str, Any]:

@@ -281,7 +281,6 @@ def calibrate(
     set_threads(settings)
     checkpoint = load_checkpoint(folder, device=settings.device, dtype=settings.dtype)
     writes = not (dry_run or measure)
-    learnt: dict[str, object]
     with options.progress() as progress:
         if index:
             report, learnt = calibrate_to_passages(
@@ -295,7 +294,7 @@ def calibrate(
                 fit=not measure,
             )
         else:
-            report, calibration = calibrate_checkpoint(
+            report, learnt = calibrate_checkpoint(
                 checkpoint,
                 folder,
                 books,
@@ -305,7 +304,6 @@ def calibrate(
                 progress=progress,
                 fit=not measure,
             )
-            learnt = calibration.learnt()
     options.show(report)
     if not (writes and learnt):
         say(f"nothing is written: {folder} stays {checkpoint.name}")
