@@ -62,8 +62,8 @@ class Openbook:
                     also where the service is busy (after its Retry-After) or the connection breaks; a change of the
                     index that may have begun never
 
-    Raises WrongUse for an argument that no request can carry. A call raises Refused with the `code` of the service, one
-    child for each code; Silent after a timeout; Unreachable where nothing answers or something else does.
+    Raises WrongUse for an argument that no request can carry. A call raises Refused with the `code` of the service;
+    Silent after a timeout; Unreachable where nothing answers or something else does.
     """
 
     def __init__(

@@ -59,8 +59,7 @@ class EventReader:
             return None
         if name == "error":
             self.ended = True
-            problem = Problem.model_validate_json(data)
-            raise refused(problem.body(), status=problem.status)
+            raise refused(Problem.model_validate_json(data))
         kind = KINDS.get(name)
         if kind is None:
             return None

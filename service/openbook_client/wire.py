@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from openbook_client.calls import Call, R
 from openbook_client.errors import Silent, Unreachable, WrongUse, refused
 from openbook_client.events import EVENTS, EventReader
+from openbook_client.results import Problem
 
 Outcome = httpx.Response | httpx.HTTPError
 
@@ -108,12 +109,10 @@ class Wire:
         if outcome.is_success:
             return
         try:
-            problem = outcome.json()
-        except ValueError:
-            problem = None
-        if isinstance(problem, dict) and isinstance(problem.get("code"), str):
-            raise refused(problem, status=outcome.status_code, retry_after_s=retry_after_s(outcome))
-        raise self._something_else(outcome)
+            problem = Problem.model_validate_json(outcome.content)
+        except ValidationError as error:
+            raise self._something_else(outcome) from error
+        raise refused(problem, retry_after_s=retry_after_s(outcome))
 
     def streams(self, response: httpx.Response) -> bool:
         return response.is_success and response.headers.get("content-type", "").startswith(EVENTS)

@@ -13,7 +13,7 @@ import openbook_client
 from openbook.api.app import create_app
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
-from openbook_client import AsyncOpenbook, Openbook, Refused, errors
+from openbook_client import AsyncOpenbook, Openbook, Refused
 from openbook_client.results import SwapProgress
 from tests.openbook.api.conftest import PERU, get, post, serving
 from tests.openbook_client.conftest import TOKEN, Connect
@@ -90,29 +90,24 @@ def test_a_change_can_be_begun_and_looked_at(connect: Connect, server: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("kind", "call"),
+    ("code", "call"),
     [
-        (errors.InvalidRequest, lambda client: client.answer(" ", n_docs=0)),
-        (errors.UnknownIndex, lambda client: client.manifest("wiki-1999")),
-        (errors.UnknownIndex, lambda client: client.answer(PERU, index="../secret")),
-        (errors.NotCalibrated, lambda client: client.answer(PERU, abstain="calibrated")),
-        (errors.RetrieverUnavailable, lambda client: client.retrieve(PERU, retriever="bm25")),
-        (errors.DeadlineExceeded, lambda client: client.answer(PERU, timeout_s=1e-9)),
-        (errors.Unauthorized, lambda client: client.swap("tiny-2018")),
+        ("unknown_index", lambda client: client.answer(PERU, index="../secret")),
+        ("deadline_exceeded", lambda client: client.answer(PERU, timeout_s=1e-9)),
+        ("unauthorized", lambda client: client.swap("tiny-2018")),
     ],
 )
-def test_a_refusal_is_of_the_class_of_its_code(connect: Connect, library: str, kind: type[Refused], call: Any) -> None:
-    with pytest.raises(kind) as raised:
+def test_a_refusal_has_the_code_of_its_problem(connect: Connect, library: str, code: str, call: Any) -> None:
+    with pytest.raises(Refused) as raised:
         call(connect(library))
-    assert type(raised.value) is kind
-    assert raised.value.code == kind.known_code
+    assert raised.value.code == code
     assert raised.value.status >= 400
     assert raised.value.request_id
     assert str(raised.value) == raised.value.detail != ""
 
 
 def test_the_fields_at_fault_are_named(connect: Connect, library: str) -> None:
-    with pytest.raises(errors.InvalidRequest) as raised:
+    with pytest.raises(Refused) as raised:
         connect(library).answer(" ", n_docs=0)
     assert raised.value.fields == (
         ("question", "must not be empty or blank"),
@@ -140,7 +135,7 @@ def test_a_reader_says_whether_an_answer_was_right(
         client = connect(url)
         answer = client.answer(PERU, max_new_tokens=2)
         assert client.feedback(answer.request_id, "down", "lima").version == "tiny-2016"
-        with pytest.raises(errors.UnknownAnswer):
+        with pytest.raises(Refused, match="knows no answer with the request id 'another'"):
             client.feedback("another", "up")
     assert '"correction":"lima"' in (tmp_path / "feedback.jsonl").read_text()
 

@@ -20,7 +20,8 @@ SWAPPED = {"version": "b", "previous": "a", "generation": 1, "durable": True, "s
 
 
 def problem(code: str, status: int, **headers: str) -> tuple[int, dict[str, str], object]:
-    return status, headers, {"code": code, "detail": f"{code} it is", "title": "Odd", "request_id": "r1"}
+    body = {"type": "t", "title": "Odd", "status": status, "detail": f"{code} it is", "code": code, "request_id": "r1"}
+    return status, headers, body
 
 
 @pytest.fixture

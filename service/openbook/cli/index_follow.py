@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 
@@ -217,8 +217,7 @@ class Follower:
                 self._guard.check(self._serving.live(), version)
             self._serving.make_live(version)
         except (GuardFailed, GuardFailedThere) as error:
-            broken = error.broken if isinstance(error, GuardFailedThere) else map(asdict, error.broken)
-            say_broken(broken)
+            say_broken(error.broken)
             self.refused += 1
             say(f"{version} did not become live: {self.refused} refused so far", "yellow")
             # without one, the time was short

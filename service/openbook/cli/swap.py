@@ -1,7 +1,7 @@
 """openbook index: swap, rollback, load, status, history: of the service that runs, over HTTP"""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,9 +14,10 @@ from openbook.cli.client import reading_service, revealed, running_service, url_
 from openbook.cli.consoles import megabytes, output, print_json, printable, say, table
 from openbook.cli.options import URL, argument, environment_name, option, with_options
 from openbook.cli.progress import StageBars
+from openbook.errors import BrokenAnswer
 from openbook.settings import Settings
 from openbook.storage.verification import Verification
-from openbook_client import Openbook, OpenbookError
+from openbook_client import Openbook, OpenbookError, results
 from openbook_client.calls import RollbackOptions
 from openbook_client.errors import GuardFailed, NotReady
 from openbook_client.results import Loaded, Swapped, SwapProgress
@@ -212,11 +213,11 @@ def history(
 COMMANDS = {"swap": swap, "rollback": rollback, "load": load, "status": status, "history": history}
 
 
-def say_broken(broken: Iterable[Mapping[str, Any]]) -> None:
-    """The guarded questions of a refused version: question, broken, before and after of each."""
+def say_broken(broken: Sequence[BrokenAnswer | results.BrokenAnswer]) -> None:
+    """The guarded questions of a refused version."""
     for one in broken:
-        before, after = ("no answer" if one.get(side) is None else repr(one[side]) for side in ("before", "after"))
-        say(printable(f"{one.get('question')}: {one.get('broken')}; now {after}, before {before}"), "yellow")
+        before, after = ("no answer" if said is None else repr(said) for said in (one.before, one.after))
+        say(printable(f"{one.question}: {one.broken}; now {after}, before {before}"), "yellow")
 
 
 def _waited(service: Openbook, change: Callable[[], C]) -> C:

@@ -28,7 +28,7 @@ from openbook.cli.options import option
 from openbook.cli.progress import ProgressBar
 from openbook.entities import AnswerOptions, MarginalKind
 from openbook.settings import Settings
-from openbook_client import Refused
+from openbook_client import Refused, results
 from openbook_lab.benchmarks.children import Child, Progress
 from openbook_lab.evaluation.reports import Report, Rows, Table, machine
 
@@ -135,7 +135,7 @@ class ClientProcess(Child):
         """The seconds of one answer, over a connection that stays open. Raises Refused without an answer."""
         reply: Reply = self.request((number,))
         if reply.status != OK:
-            raise Refused(str(reply.status), reply.problem, status=reply.status)
+            raise Refused(results.Problem.model_validate_json(reply.problem))
         return reply.seconds
 
     def load(self, n_clients: int, seconds: float, *, first: int = 0) -> list[Reply]:

@@ -7,8 +7,11 @@ import openbook
 from openbook.cli import app
 from openbook.errors import NoIndexes, OpenbookError, SettingInvalid
 from openbook_client import Refused
+from openbook_client.results import Problem
 from tests.fixtures.command_line import Run
 from tests.places import ROOT
+
+TAKEN = Problem(type="t", title="Overloaded", status=503, detail="All 3 are taken.", code="overloaded", request_id=None)
 
 
 def test_help_names_every_command(run: Run) -> None:
@@ -24,7 +27,7 @@ def test_help_names_every_command(run: Run) -> None:
         (NoIndexes(folder="x"), 1, f"error [no_indexes]: {NoIndexes(folder='x')}\n"),
         (SettingInvalid(setting="--port", reason="is taken"), 2, "error [setting_invalid]: --port: is taken\n"),
         # the service's own code and sentence
-        (Refused("overloaded", "All 3 are taken."), 1, "error [overloaded]: All 3 are taken.\n"),
+        (Refused(TAKEN), 1, "error [overloaded]: All 3 are taken.\n"),
         (PermissionError(13, "Permission denied", "indexes"), 1, None),
         (KeyboardInterrupt(), 130, ""),
     ],

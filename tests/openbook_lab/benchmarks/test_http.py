@@ -18,6 +18,11 @@ from openbook_lab.benchmarks.http import (
     one_client_table,
 )
 
+PROBLEM = (
+    '{"type": "t", "title": "Overloaded", "status": 503, "detail": "overloaded", "code": "overloaded", '
+    '"request_id": null}'
+)
+
 
 class Parrot(BaseHTTPRequestHandler):
     """Answers every third question of a busy service with a refusal."""
@@ -30,7 +35,7 @@ class Parrot(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers["content-length"]))
         Parrot.asked += 1
         refused = Parrot.asked % 3 == 0
-        content = b'{"code": "overloaded"}' if refused else b"{}"
+        content = PROBLEM.encode() if refused else b"{}"
         self.send_response(503 if refused else 200)
         self.send_header("content-length", str(len(content)))
         self.end_headers()
@@ -55,7 +60,7 @@ def clients() -> Iterator[ClientProcess]:
 def test_clients_ask_on_until_the_time_is_up_and_keep_what_they_were_told(clients: ClientProcess) -> None:
     asked = clients.load(3, 0.1)
     assert {one.status for one in asked} == {200, 503}
-    assert {one.problem for one in asked if one.status != OK} == {'{"code": "overloaded"}'}
+    assert {one.problem for one in asked if one.status != OK} == {PROBLEM}
     assert len(asked) > 6
     assert all(one.seconds > 0 for one in asked)
 

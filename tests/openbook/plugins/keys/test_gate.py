@@ -17,8 +17,8 @@ from openbook.errors import SettingInvalid
 from openbook.plugins.keys import keys_file
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
-from openbook_client import Openbook
-from openbook_client.errors import RateExceeded, Unauthorized
+from openbook_client import Openbook, Refused
+from openbook_client.errors import RateExceeded
 from tests.openbook.api.conftest import ADMIN, PINNED, MakeClient, Serve, SlowSearch, ended_with
 from tests.openbook.plugins.keys.test_keys_file import ANNA, BO, line
 from tests.waiting import PATIENCE_S
@@ -161,7 +161,7 @@ def test_the_client_sends_its_token_as_a_key(serve: Serve, path: Path) -> None:
             assert service.retrieve("who is the president of peru ?", n_docs=2).passages
         with pytest.raises(RateExceeded):
             service.retrieve("who is the president of peru ?", n_docs=2)
-    with Openbook(server, retries=0) as service, pytest.raises(Unauthorized):
+    with Openbook(server, retries=0) as service, pytest.raises(Refused, match="API key"):
         service.index()
 
 
