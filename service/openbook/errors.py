@@ -285,12 +285,10 @@ class CurrentConflict(OpenbookError):
 
     code = "current_conflict"
     message = "CURRENT was not written: another process changed it to {found!r:.80} in the meantime."
-
-
-class CurrentChanged(CurrentConflict):
-    """CURRENT has been written since it was read. The follower looks again."""
-
-    message = "The swap to {version!r} was cancelled: another process changed CURRENT in the meantime."
+    cases = {
+        # since the follower read it: it looks again
+        "changed": "The swap to {version!r} was cancelled: another process changed CURRENT in the meantime.",
+    }
 
 
 # --- swapping ----------------------------------------------------------------------------------------------
@@ -457,6 +455,7 @@ class CheckpointInvalid(OpenbookError):
     code = "checkpoint_invalid"
     message = "The checkpoint {checkpoint} cannot be used: {reason}"
     cases = {
+        "not_found": "There is no checkpoint {checkpoint}: it is no folder here and, it seems, no hub id. {reason}",
         "tokenizer": (
             "The checkpoint {checkpoint} has no usable {folder}/ folder: {reason}. A RAG checkpoint holds "
             "question_encoder_tokenizer/ and generator_tokenizer/ beside its config.json."
@@ -473,10 +472,6 @@ class CheckpointInvalid(OpenbookError):
             "there. Install it, or name its folder in openbook.json."
         ),
     }
-
-
-class CheckpointNotFound(CheckpointInvalid):
-    message = "There is no checkpoint {checkpoint}: it is no folder here and, it seems, no hub id. {reason}"
 
 
 # --- a generator that runs elsewhere -----------------------------------------------------------------------

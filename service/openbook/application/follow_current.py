@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from openbook.application.swap_index import SwapIndex
 from openbook.application.swap_progress import utc_now
 from openbook.application.telemetry import Telemetry
-from openbook.errors import CurrentChanged, GuardFailed, ShuttingDown, SwapInProgress, UnknownIndex, code_of
+from openbook.errors import CurrentConflict, GuardFailed, ShuttingDown, SwapInProgress, UnknownIndex, code_of
 from openbook.storage.current import NO_CURRENT, UNKNOWN_CURRENT, CurrentMark
 from openbook.storage.index_store import IndexStore
 
@@ -102,7 +102,7 @@ class FollowCurrent:
                     return
                 if wanted and not self._swap_index.serves(wanted):
                     self._swap_index.follow(wanted, mark, again=again).result()
-        except (ShuttingDown, SwapInProgress, CurrentChanged):
+        except (ShuttingDown, SwapInProgress, CurrentConflict):
             # no problem with CURRENT: the next service begins on it, or the next look finds what it names by then
             return
         except Exception as error:

@@ -13,7 +13,7 @@ from openbook.application.swap_attempt import Fit, SwapAttempt
 from openbook.application.swap_progress import Errand, LoadReport, SwapPolicy, SwapProgress, SwapReport, utc_now
 from openbook.application.telemetry import Telemetry
 from openbook.errors import (
-    CurrentChanged,
+    CurrentConflict,
     GuardFailed,
     GuardUnavailable,
     NothingToRollBackTo,
@@ -121,14 +121,14 @@ class SwapIndex:
     def follow(self, version: str, mark: CurrentMark, *, again: bool = False) -> Future[SwapReport]:
         """Swap to `version`, which CURRENT names under `mark`, without writing CURRENT.
 
-        Raises CurrentChanged where CURRENT has another mark by now, SwapInProgress, and OSError. With `again`, a
+        Raises CurrentConflict where CURRENT has another mark by now, SwapInProgress, and OSError. With `again`, a
         failure is neither counted nor recorded. The guard is asked; what an administrator has forced is not held up.
         """
         attempt = self._claim(version, "availability", "current")
         try:
             # No swap of this service can write CURRENT now. One may have, after the caller read it.
             if self._store.current_mark() != mark:
-                raise CurrentChanged(version=version)
+                raise CurrentConflict("changed", version=version)
         except BaseException:
             self._release()
             raise

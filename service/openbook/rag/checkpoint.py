@@ -35,7 +35,7 @@ from pydantic import AfterValidator, AliasPath, ConfigDict, Field, TypeAdapter, 
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase, RagConfig
 
 from openbook.entities import MarginalKind, PriorWeights
-from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid, first_defect
+from openbook.errors import CheckpointInvalid, SettingInvalid, first_defect
 from openbook.extensions import KINDS, checkpoint_folder, extensions
 from openbook.rag.borrowed import Lender
 from openbook.rag.encoder_head import Head, TextEncoder, read_question_encoder
@@ -167,7 +167,7 @@ def load_checkpoint(
     With `bare`, models that serve without transformers' own are loaded so where the folder allows it: in a fraction of
     the time, and they can be neither trained nor saved.
     A kind that has a prompt takes that of the file `prompt` in place of its own. Raises SettingInvalid,
-    CheckpointNotFound, CheckpointInvalid, or CheckpointInvalid and why.
+    or CheckpointInvalid and why.
     """
     chosen = choose_device(device)
     folder = locate(source)
@@ -293,7 +293,7 @@ def choose_dtype(dtype: Dtype, device: str) -> torch.dtype:
 def locate(source: str | Path) -> Path:
     """The folder of a checkpoint that is named by its folder, its package or its hub id.
 
-    Raises CheckpointNotFound, and CheckpointInvalid for a file.
+    Raises CheckpointInvalid.
     """
     name, folder = str(source), Path(source)
     if folder.is_file():
@@ -304,7 +304,8 @@ def locate(source: str | Path) -> Path:
             return packaged
         if name in DEFAULT_CHECKPOINTS:
             extra = name.removeprefix("openbook-")
-            raise CheckpointNotFound(checkpoint=name, reason=f"Its package comes with: pip install 'openbook[{extra}]'")
+            reason = f"Its package comes with: pip install 'openbook[{extra}]'"
+            raise CheckpointInvalid("not_found", checkpoint=name, reason=reason)
     return find_folder(source)
 
 

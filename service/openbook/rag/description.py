@@ -9,7 +9,7 @@ from openbook.rag.encoder_head import read_json
 def describe(source: str | Path) -> dict[str, str]:
     """By name, what `openbook checkpoint show` says of a checkpoint.
 
-    Raises CheckpointNotFound and CheckpointInvalid.
+    Raises CheckpointInvalid.
     """
     folder = locate(source)
     facts = read_facts(folder)

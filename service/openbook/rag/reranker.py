@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from openbook.entities import Passage
-from openbook.errors import CheckpointInvalid, CheckpointNotFound
+from openbook.errors import CheckpointInvalid
 from openbook.rag.checkpoint import fingerprint_of
 from openbook.rag.decoder import BetweenSteps, nothing
 from openbook.rag.hub import find_folder
@@ -82,10 +82,10 @@ def load_reranker(source: str, *, device: torch.device, dtype: torch.dtype) -> R
     """Load a folder or a hub id (`owner/name`; only then the network is asked). Raises CheckpointInvalid and why."""
     try:
         return _load(find_folder(source), source, device, dtype)
-    except CheckpointNotFound as error:
-        reason = f"it is no folder here and, it seems, no hub id. {error.data['reason']}"
     except CheckpointInvalid as error:
         reason = str(error.data["reason"])
+        if error.case == "not_found":
+            reason = f"it is no folder here and, it seems, no hub id. {reason}"
     except Exception as error:  # tokenizers raise anything, bare Exception included
         reason = first_line(error)
     raise CheckpointInvalid("reranker", reranker=source, reason=f"{reason.rstrip('.')}.")

@@ -21,7 +21,7 @@ from openbook.api.app import create_app
 from openbook.api.logs import FACTS
 from openbook.api.server import serve
 from openbook.application.live_index import LiveIndex
-from openbook.errors import CheckpointNotFound, IndexIncompatible, NoIndexes, OpenbookError, UnknownIndex
+from openbook.errors import CheckpointInvalid, IndexIncompatible, NoIndexes, OpenbookError, UnknownIndex
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
@@ -142,7 +142,7 @@ def test_the_end_waits_for_questions_and_closes_the_index(
         ({"indexes": Path("nowhere")}, NoIndexes),
         ({"index": "wiki-1999"}, UnknownIndex),
         ({"index": "tiny-2018"}, IndexIncompatible),
-        ({"checkpoint": "nowhere/at/all"}, CheckpointNotFound),
+        ({"checkpoint": "nowhere/at/all"}, CheckpointInvalid),
     ],
 )
 def test_a_service_that_cannot_start_says_why_in_one_line(

@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from openbook.entities import Passage
-from openbook.errors import CheckpointInvalid, CheckpointNotFound
+from openbook.errors import CheckpointInvalid
 from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
 
 PASSAGES = [
@@ -172,9 +172,9 @@ def test_other_encoders_than_bert_are_read(
 
 
 def test_an_encoder_that_is_not_here_says_that_the_network_is_needed(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointNotFound, match="takes the network"):
+    with pytest.raises(CheckpointInvalid, match="takes the network"):
         PassageEncoder.load("nobody/nothing")
-    with pytest.raises(CheckpointNotFound, match="looked up from"):
+    with pytest.raises(CheckpointInvalid, match="looked up from"):
         PassageEncoder.load(tmp_path / "missing")
 
 

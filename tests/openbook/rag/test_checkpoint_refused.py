@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BartConfig
 
-from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid
+from openbook.errors import CheckpointInvalid, SettingInvalid
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
 from tests.openbook.rag.conftest import edit_config
@@ -19,18 +19,18 @@ from tests.openbook.rag.conftest import edit_config
 
 def test_what_is_neither_folder_nor_hub_id_is_not_found(tmp_path: Path) -> None:
     for name in (tmp_path / "no-such-folder", "nowhere/at/all", "nowhere"):
-        with pytest.raises(CheckpointNotFound):
+        with pytest.raises(CheckpointInvalid, match="There is no checkpoint"):
             load_checkpoint(name)
 
 
 def test_a_hub_id_without_a_hub_is_not_found() -> None:
-    with pytest.raises(CheckpointNotFound, match="facebook/rag-token-nq"):
+    with pytest.raises(CheckpointInvalid, match="facebook/rag-token-nq"):
         load_checkpoint("facebook/rag-token-nq")
 
 
 def test_the_default_folder_is_not_asked_of_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(CheckpointNotFound, match="looked up from"):
+    with pytest.raises(CheckpointInvalid, match="looked up from"):
         load_checkpoint("checkpoints/openbook-mini")
 
 

@@ -73,8 +73,7 @@ def compose(
     or hub id of a sentence-transformers model or a DPRQuestionEncoder.
     With `new_head` the reader may be an encoder without a head: it gets a random one, to be trained.
     With `weights` the reader's are stored in int8, a quarter of their size; without, in the precision that they have.
-    Raises CheckpointInvalid or CheckpointNotFound for a part that cannot be used, and SettingInvalid for parts that do
-    not belong together.
+    Raises CheckpointInvalid for a part that cannot be used, and SettingInvalid for parts that do not belong together.
     """
     if (generator is None) == (reader is None):
         raise SettingInvalid(

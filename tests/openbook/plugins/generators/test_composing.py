@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from openbook.entities import AnswerOptions, PriorWeights
-from openbook.errors import CheckpointInvalid, CheckpointNotFound, SettingInvalid
+from openbook.errors import CheckpointInvalid, SettingInvalid
 from openbook.indexing.passage_encoder import PassageEncoder, minilm_folder
 from openbook.plugins.generators.causal import CausalGenerator
 from openbook.plugins.generators.composing import SCALE_OF_COSINES, EncoderName, compose, names_its_passage_encoder
@@ -248,7 +248,7 @@ def test_parts_that_do_not_belong_together_are_refused_and_leave_nothing(
             passage_encoder=EncoderName("other", "1234", 64),
             prompt=PROMPT,
         )
-    with pytest.raises(CheckpointNotFound):
+    with pytest.raises(CheckpointInvalid, match="There is no checkpoint"):
         compose(new / "mine", **(parts | {"generator": str(tmp_path / "nowhere")}))
     with pytest.raises(CheckpointInvalid, match="as a generator"):
         compose(new / "mine", **(parts | {"generator": str(tiny_checkpoint)}))
