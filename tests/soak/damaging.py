@@ -14,8 +14,8 @@ import numpy as np
 
 from openbook.errors import IndexCorrupt
 from openbook.storage.index_store import IndexStore
+from tests.fixtures.killing import in_child
 from tests.soak.books import DIMENSION, publish_book
-from tests.soak.killing import in_child
 
 N_PASSAGES = 300
 HEAD_BYTES = 144
@@ -36,7 +36,7 @@ def sweep(index_type: Any, stride: int, folder: Path) -> dict[str, Any]:
         damaged = folder / "damaged"
         damaged.write_bytes(sound[:place] + bytes([sound[place] ^ 0xFF]) + sound[place + 1 :])
         damaged.replace(path)
-        ended = in_child(lambda: search(folder))
+        ended, _ = in_child(lambda: search(folder))
         refused += ended == REFUSED
         if ended not in (0, REFUSED):
             ended_by[place] = ended

@@ -1,30 +1,22 @@
-"""A process that forks, does one thing in the child, and kills the child before the n-th line of storage or swap code.
+"""A process that does one thing in a child, and kills the child before the n-th line of storage or swap code.
 
 `python -m tests.soak.killing KILLS FOLDER OPERATION...` sweeps n over so many lines of each operation, or over all of
-them for 0; without an OPERATION, of all.
-After each kill it looks at the folder as the next process would find it. It writes one JSON object: for each operation
-how many lines it has, how many children were killed, what was found wrong, and the seconds. The product has no fault
-points: lines are counted by `sys.settrace`.
-
-Nothing here starts a thread before a fork, and torch is not imported, so that a child costs milliseconds.
+them for 0. After each kill it looks at the place as the next process would find it. It writes one JSON object: for each
+operation how many lines it has, how many children were killed, what was found wrong, and the seconds.
 """
 
 import json
-import os
 import shutil
 import signal
 import sys
-import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
-import openbook
 from openbook.application.guarding import Guarding, GuardSource
 from openbook.application.swap_progress import SwapPolicy
 from openbook.errors import GuardFailed
@@ -33,11 +25,12 @@ from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import MANIFEST
 from openbook.storage.placing import delete_version, prune
 from openbook.storage.snapshot import IndexSnapshot
+from tests.fixtures.killing import in_child, traced
+from tests.soak import killing_copies
 from tests.soak.books import check_book, publish_book, swap_to
 from tests.waiting import PATIENCE_S
 
-PACKAGE = Path(openbook.__file__).parent
-TRACED = tuple(str(PACKAGE / room) for room in ("storage", "indexing", "application"))
+TRACED = ("storage", "indexing", "application")
 
 
 def swap(policy: SwapPolicy) -> Callable[[Path], None]:
@@ -74,49 +67,28 @@ def guarded_swap(title: str) -> Callable[[Path], None]:
     return act
 
 
-KEPT: dict[str, tuple[str | None, ...]] = {"old": ("old",), "other": ("other",)}
-# What each does, the contents that each version may have after it, and what CURRENT may name. "old" and "other" are
-# there before, with CURRENT on "old"; a version that need not be there may have the content None.
-OPERATIONS: dict[str, tuple[Callable[[Path], object], dict[str, tuple[str | None, ...]], tuple[str, ...]]] = {
-    "publish": (lambda folder: publish_book(IndexStore(folder), "new"), KEPT | {"new": (None, "new")}, ("old",)),
-    "publish again": (
-        lambda folder: publish_book(IndexStore(folder), "old", "second", replace=True),
-        KEPT | {"old": ("old", "second")},
-        ("old",),
-    ),
-    "delete": (
-        lambda folder: delete_version(IndexStore(folder), "other"),
-        KEPT | {"other": (None, "other")},
-        ("old",),
-    ),
-    "prune": (lambda folder: prune(IndexStore(folder), older_than_s=0), KEPT, ("old",)),
-    "set_current": (lambda folder: IndexStore(folder).set_current("other"), KEPT, ("old", "other")),
-    "swap": (swap("availability"), KEPT, ("old", "other")),
-    "swap after a drain": (swap("resource"), KEPT, ("old", "other")),
-    "guarded swap": (guarded_swap("title 0"), KEPT, ("old", "other")),
-    "refused swap": (guarded_swap("no title"), KEPT, ("old",)),
-}
-
-
 def sweep(
     act: Callable[[Path], object], template: Path, look: Callable[[Path], None], wanted_kills: int
 ) -> dict[str, Any]:
     """Kill before the first line, before the last, and evenly between; after each, look."""
     started = time.monotonic()
     place = template.with_name("place")
-    lines = count_lines(act, Path(shutil.copytree(template, place)))
+    shutil.copytree(template, place)
+    ended, lines = in_child(lambda: traced(lambda: act(place), *TRACED))
+    if ended != 0:
+        raise RuntimeError(f"the operation itself ended with {ended}: {lines}")
     kills, failures = 0, []
     stride = max(1, lines // wanted_kills) if wanted_kills else 1
     for n in sorted({*range(1, lines + 1, stride), lines}):
         shutil.rmtree(place)
         shutil.copytree(template, place)
-        ended = in_child(lambda n=n: traced(lambda: act(place), n))  # type: ignore[misc]
+        ended, _ = in_child(lambda n=n: traced(lambda: act(place), *TRACED, kill_at=n))  # type: ignore[misc]
         kills += ended == -signal.SIGKILL
         if ended not in (0, -signal.SIGKILL):
             failures.append(f"line {n}: the child ended with {ended}")
-        _, complaint = said_by_child(lambda: look(place))
-        if complaint:
-            failures.append(f"line {n}: {complaint}")
+        looked, complaint = in_child(lambda: look(place))
+        if looked != 0:
+            failures.append(f"line {n}: it ended with {looked}: {complaint}")
     shutil.rmtree(place)
     return {"lines": lines, "killed": kills, "failures": failures, "seconds": time.monotonic() - started}
 
@@ -165,82 +137,45 @@ def look(folder: Path, contents: dict[str, tuple[str | None, ...]], current: tup
         raise AssertionError(f"left over: {sorted(left)}")
 
 
-def count_lines(act: Callable[[Path], object], place: Path) -> int:
-    ended, lines = said_by_child(lambda: str(traced(lambda: act(place))))
-    if ended != 0:
-        raise RuntimeError(f"the operation itself ended with {ended}: {lines}")
-    return int(lines)
+KEPT: dict[str, tuple[str | None, ...]] = {"old": ("old",), "other": ("other",)}
 
 
-def traced(act: Callable[[], object], kill_at: int = sys.maxsize) -> int:
-    """Run `act` in all its threads, count the lines of ours that it begins, and end the process before one of them."""
-    count = 0
-
-    def on_line(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal count
-        if event == "line":
-            count += 1
-            if count == kill_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return on_line
-
-    def on_call(frame: FrameType, event: str, _: object) -> Any:
-        return on_line if frame.f_code.co_filename.startswith(TRACED) else None
-
-    threading.settrace(on_call)
-    sys.settrace(on_call)
-    try:
-        act()
-    finally:
-        sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
-    return count
+def looking(*current: str, **contents: tuple[str | None, ...]) -> Callable[[Path], None]:
+    """What CURRENT may name afterwards, and the contents that a version may have, None of one that may be gone."""
+    return partial(look, contents=KEPT | contents, current=current)
 
 
-def in_child(act: Callable[[], object]) -> int:
-    """The exit status of a forked child that did `act`; the negative number of the signal that ended it."""
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            signal.alarm(int(PATIENCE_S))
-            act()
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def said_by_child(act: Callable[[], str | None]) -> tuple[int, str]:
-    """The exit status of a forked child, and what `act` returned there or complained of."""
-    reader, writer = os.pipe()
-
-    def say() -> None:
-        status = 1
-        try:
-            said = act() or ""
-            status = 0
-        except BaseException as error:
-            said = f"{type(error).__name__}: {error}"[:2000]
-        os.write(writer, said.encode())
-        os._exit(status)
-
-    ended = in_child(say)
-    os.close(writer)
-    with os.fdopen(reader, encoding="utf-8") as said:
-        return ended, said.read() or ("" if ended == 0 else f"it ended with {ended}")
+# What each does, in which place, and how the next process looks at it. "old" and "other" are there before, with CURRENT
+# on "old".
+OPERATIONS: dict[str, tuple[Callable[[Path], object], str, Callable[[Path], None]]] = {
+    "publish": (lambda folder: publish_book(IndexStore(folder), "new"), "versions", looking("old", new=(None, "new"))),
+    "publish again": (
+        lambda folder: publish_book(IndexStore(folder), "old", "second", replace=True),
+        "versions",
+        looking("old", old=("old", "second")),
+    ),
+    "delete": (
+        lambda folder: delete_version(IndexStore(folder), "other"),
+        "versions",
+        looking("old", other=(None, "other")),
+    ),
+    "prune": (lambda folder: prune(IndexStore(folder), older_than_s=0), "versions", looking("old")),
+    "set_current": (lambda folder: IndexStore(folder).set_current("other"), "versions", looking("old", "other")),
+    "swap": (swap("availability"), "versions", looking("old", "other")),
+    "swap after a drain": (swap("resource"), "versions", looking("old", "other")),
+    "guarded swap": (guarded_swap("title 0"), "versions", looking("old", "other")),
+    "refused swap": (guarded_swap("no title"), "versions", looking("old")),
+    **killing_copies.OPERATIONS,
+}
 
 
 def main(wanted_kills: int, folder: Path, *operations: str) -> None:
-    template = folder / "template"
-    in_child(lambda: prepare(template))
-    swept = {
-        operation: sweep(act, template, partial(look, contents=contents, current=current), wanted_kills)
-        for operation, (act, contents, current) in OPERATIONS.items()
-        if not operations or operation in operations
-    }
+    in_child(lambda: prepare(folder / "versions"))
+    killing_copies.prepare(folder)
+    swept = {}
+    for operation in operations:
+        act, template, look = OPERATIONS[operation]
+        swept[operation] = sweep(act, folder / template, look, wanted_kills)
     sys.stdout.write(json.dumps(swept))
 
 

@@ -1,13 +1,7 @@
-"""As tests.soak.killing: kills pulls, pushes and a swap to what lies in a store, before the n-th line of our code.
+"""What tests.soak.killing kills beside what it does to a folder: pulls, pushes and a swap to what lies in a store."""
 
-`python -m tests.soak.killing_copies KILLS FOLDER [OPERATION...]` writes one JSON object: for each operation how many
-lines it has, how many children were killed, what was found wrong, and the seconds.
-"""
-
-import json
 import shutil
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from openbook.plugins.objects import copying
@@ -15,10 +9,10 @@ from openbook.plugins.objects.copying import pull, push, verify_remote
 from openbook.plugins.objects.fsspec_store import FsspecStore
 from openbook.plugins.objects.remote_store import RemoteStore
 from openbook.storage.index_store import IndexStore
+from tests.fixtures.killing import in_child
 from tests.fixtures.replicas import Replica
 from tests.fixtures.stores import ignore, remote
 from tests.soak.books import check_book, publish_book
-from tests.soak.killing import in_child, sweep
 
 FIRST, SECOND = "first", "second"
 
@@ -121,11 +115,16 @@ OPERATIONS: dict[str, tuple[Callable[[Path], None], str, Callable[[Path], None]]
     "pull over a copy": (pull_book, "copied", look_at_copy),
     "push": (push_new, "copied", look_at_store),
     "push again": (push_book, "copied", look_at_store),
-    "swap": (swap, "copied", look_at_service),
+    "swap to a version of the store": (swap, "copied", look_at_service),
 }
 
 
 def prepare(folder: Path) -> None:
+    copying.RANGE_BYTES, copying.LOOK_S = 64, 0.002
+    in_child(lambda: write_templates(folder))
+
+
+def write_templates(folder: Path) -> None:
     for name in (FIRST, SECOND):
         store = IndexStore(folder / "empty" / name)
         publish_book(store, "book", name)
@@ -137,15 +136,3 @@ def prepare(folder: Path) -> None:
     objects_in(place).write_current("here", None)
     shutil.copytree(place, folder / "copied")
     publish_book(copies_in(folder / "copied"), "book", SECOND)
-
-
-def main(wanted_kills: int, folder: Path, operations: Sequence[str]) -> None:
-    copying.RANGE_BYTES, copying.LOOK_S = 64, 0.002
-    in_child(lambda: prepare(folder))
-    chosen = {operation: OPERATIONS[operation] for operation in operations or OPERATIONS}
-    swept = {name: sweep(act, folder / template, look, wanted_kills) for name, (act, template, look) in chosen.items()}
-    sys.stdout.write(json.dumps(swept))
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

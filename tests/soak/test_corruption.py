@@ -1,19 +1,14 @@
 """Every file of a version, damaged in every way: refused over HTTP with its code, while the old index answers on."""
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from openbook.storage.index_store import IndexStore
+from tests.fixtures.killing import written_by
 from tests.fixtures.summary import Summary
-from tests.places import ROOT
 from tests.soak.clients import QUESTIONS, body_of, mixture
 from tests.soak.conftest import Serve
 from tests.soak.servers import Server
@@ -126,11 +121,7 @@ def slowly(index_type: str, stride: int) -> object:
 def test_no_flipped_byte_of_an_index_ends_a_process_that_searches_it(
     index_type: str, stride: int, tmp_path: Path, summary: Summary
 ) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.soak.damaging", index_type, str(stride), str(tmp_path)]
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
-    found: dict[str, Any] = json.loads(ended.stdout)
+    found = written_by("tests.soak.damaging", index_type, stride, tmp_path)
     summary(
         f"{index_type}: {found['flipped']} bytes flipped one at a time and searched, {found['refused']} refused, "
         f"{len(found['ended_by'])} ended the process"

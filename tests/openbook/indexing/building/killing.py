@@ -8,8 +8,6 @@ What every child imports is imported before the first fork, by loading the encod
 """
 
 import json
-import multiprocessing
-import os
 import shutil
 import signal
 import sys
@@ -17,10 +15,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-import openbook
 from openbook.entities import Passage
 from openbook.errors import IndexExists
 from openbook.indexing.building import embedding, reading
@@ -33,6 +29,7 @@ from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import sealed
 from openbook.storage.placing import prune
 from openbook.storage.retention import Retention, retire
+from tests.fixtures.killing import end, in_child, traced
 from tests.openbook.indexing.builds import Given, Seen
 
 N_PASSAGES, SHARD = 50, 8
@@ -42,7 +39,6 @@ CHANGED = {
     work: [replace(one, text=f"the new {one.text}") for one in ROWS[::step]]
     for work, step in (("update", 3), ("update of a graph", 12))
 }
-TRACED = tuple(str(Path(openbook.__file__).parent / room) for room in ("indexing", "storage"))
 # of each work a stage, and how much of it is done when the process ends
 PLACES = {
     "build": (("read", 30), ("embed", 20), ("add", 1), ("checksum", 1), ("cleared", 0)),
@@ -54,11 +50,6 @@ PLACES = {
     ),
     "prune": (("cleared", 0),),
 }
-FORK = multiprocessing.get_context("fork")
-
-
-def end(*_: object, **__: object) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def build(folder: Path, encoder: Path, seen: Seen, index: str = "flat") -> dict[str, Any]:
@@ -140,35 +131,6 @@ def whole_versions(store: IndexStore) -> dict[str, dict[str, str]]:
     return found
 
 
-def in_child(act: Callable[[], Any]) -> tuple[bool, Any]:
-    """Whether the child was killed, and what it returned."""
-    ours, theirs = FORK.Pipe(duplex=False)
-    child = FORK.Process(target=lambda: theirs.send(act()))
-    child.start()
-    theirs.close()
-    try:
-        found = ours.recv()
-    except EOFError:
-        found = None
-    child.join()
-    return child.exitcode == -signal.SIGKILL, found
-
-
-def trace(before_line: int | None) -> list[int]:
-    """Kill before so many lines of building code. Returns their count, which goes on."""
-    seen = [0]
-
-    def line(frame: FrameType, event: str, _: object) -> Any:
-        if event == "line":
-            seen[0] += 1
-            if seen[0] == before_line:
-                end()
-        return line
-
-    sys.settrace(lambda frame, *_: line if frame.f_code.co_filename.startswith(TRACED) else None)
-    return seen
-
-
 def main(folder: Path, encoder: Path, work: str, kills: int) -> dict[str, Any]:
     before, place, whole = folder / "before", folder / "killed", folder / "whole"
 
@@ -176,16 +138,18 @@ def main(folder: Path, encoder: Path, work: str, kills: int) -> dict[str, Any]:
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(before, target)
 
-    def traced(before_line: int | None) -> int:
-        seen = trace(before_line)
-        do(work, place, encoder)
-        return seen[0]
+    def by_lines(kill_at: int | None = None) -> int:
+        return traced(lambda: do(work, place, encoder), "indexing", "storage", kill_at=kill_at)
 
     def kill_and_repeat(act: Callable[[], object]) -> dict[str, Any]:
         fresh(place)
-        killed, _ = in_child(act)
+        ended, _ = in_child(act)
         _, after_kill = in_child(lambda: whole_versions(IndexStore(place)))
-        return {"killed": killed, "after_kill": after_kill, **in_child(lambda: do(work, place, encoder))[1]}
+        return {
+            "killed": ended == -signal.SIGKILL,
+            "after_kill": after_kill,
+            **in_child(lambda: do(work, place, encoder))[1],
+        }
 
     folder.mkdir()
     PassageEncoder.load(encoder)
@@ -199,9 +163,9 @@ def main(folder: Path, encoder: Path, work: str, kills: int) -> dict[str, Any]:
         }
     else:
         fresh(place)
-        lines = in_child(lambda: traced(None))[1]
+        lines = in_child(by_lines)[1]
         numbers = [1 + (lines - 1) * number // max(1, kills - 1) for number in range(kills)]
-        found = {str(number): kill_and_repeat(lambda number=number: traced(number)) for number in numbers}
+        found = {str(number): kill_and_repeat(lambda number=number: by_lines(number)) for number in numbers}
     _, first = in_child(lambda: whole_versions(IndexStore(before)))
     return {"before": first, "whole": made, "kills": found}
 

@@ -1,17 +1,13 @@
 """A build, an update and a prune that are killed, and the same command after it."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from openbook.storage.index_store import IndexStore
+from tests.fixtures.killing import written_by
 from tests.openbook.indexing.building.killing import CHANGED, N_PASSAGES, PLACES, SHARD
-from tests.places import ROOT
 
 # what is in the folder in the end
 LEFT = {"build": ["v"], "update": ["v", "w"], "update of a graph": ["v", "w"], "prune": ["v"]}
@@ -20,12 +16,7 @@ LEFT = {"build": ["v"], "update": ["v", "w"], "update of a graph": ["v", "w"], "
 def kill(folder: Path, encoder: Path, kills: int, *works: str) -> dict[str, dict[str, dict[str, Any]]]:
     """What came of each kill of each work: no version is ever half there, and the next attempt ends with the same
     bytes."""
-    module = "tests.openbook.indexing.building.killing"
-    command = [sys.executable, "-m", module, str(folder), str(encoder), str(kills), *works]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    found: dict[str, Any] = written_by("tests.openbook.indexing.building.killing", folder, encoder, kills, *works)
     for work, of_work in found.items():
         expected = of_work["whole"]
         whole = of_work["before"] | expected["files"]
