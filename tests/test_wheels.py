@@ -2,11 +2,11 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import httpx
 import pytest
 
 from tests.places import ROOT
-from tests.waiting import PATIENCE_S
+from tests.soak.servers import free_port
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -65,14 +66,13 @@ def test_in_an_empty_folder_the_demo_answers(
     assert refused.returncode == 1
     assert "openbook demo" in refused.stderr
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with written.open("w") as log:
         command = [openbook, "demo", "--port", str(port)]
         demo = subprocess.Popen(command, cwd=home, env=environment, stdout=log, stderr=log)
     try:
-        answer = patiently(f"http://127.0.0.1:{port}/answer")
+        until(lambda: answers(port), what="an answer", limit_s=START_S, every_s=0.5)
+        answer = answers(port).json()
         seconds = f"installed in {installed - began:.0f} s, answered {time.monotonic() - installed:.0f} s later"
     finally:
         demo.terminate()
@@ -85,15 +85,8 @@ def test_in_an_empty_folder_the_demo_answers(
         sys.stderr.write(f"\n{python}: {seconds}\n")
 
 
-def patiently(url: str) -> dict[str, Any]:
-    until = time.monotonic() + START_S
-    while True:
-        try:
-            response = httpx.post(url, json=QUESTION, timeout=PATIENCE_S)
-            if response.status_code == 200:
-                body: dict[str, Any] = response.json()
-                return body
-        except httpx.TransportError:
-            pass
-        assert time.monotonic() < until, "no answer"
-        time.sleep(0.5)
+def answers(port: int) -> Any:
+    """A response, once the service listens."""
+    with suppress(httpx.TransportError):
+        response = httpx.post(f"http://127.0.0.1:{port}/answer", json=QUESTION, timeout=PATIENCE_S)
+        return response if response.is_success else None

@@ -68,6 +68,12 @@ def test_every_metric_of_ours_is_shown(exported: dict[str, str]) -> None:
     assert ours - shown == set()
 
 
+def test_every_metric_that_the_page_of_operations_names_is_exported(exported: dict[str, str]) -> None:
+    named = set(re.findall(r"\b(?:openbook|process)_[a-z_]+", (ROOT / "docs" / "operations.md").read_text("utf-8")))
+    assert len(named) >= 13
+    assert named <= set(exported)
+
+
 def test_every_alert_has_its_row_in_the_page_and_every_row_its_alert() -> None:
     page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(Openbook\w+)` \|", page, re.MULTILINE)

@@ -18,18 +18,14 @@ from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny, tiny_passages
 from tests.openbook.api.conftest import SlowSearch, get, post, serving
 from tests.openbook.api.test_streaming import Stepping
+from tests.openbook.web.asking import LINK, QUESTION, expect
 from tests.openbook.web.conftest import OpenPage, Page, ask
 from tests.waiting import until
 
-expect: Any = pytest.importorskip("playwright.sync_api", reason="needs the extra browser").expect
-expect.set_options(timeout=30_000)
-
 pytestmark = pytest.mark.browser
 
-QUESTION = "who is the president of peru ?"
 # the space between a number and its unit, where no line breaks
 THIN = "\u202f"
-LINK = f"/#question={quote(QUESTION)}"
 
 
 def percent(share: float) -> str:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,14 +10,10 @@ from openbook.api.app import create_app
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from tests.openbook.api.conftest import serving
+from tests.openbook.web.asking import QUESTION, expect
 from tests.openbook.web.conftest import OpenPage, ask
 
-expect: Any = pytest.importorskip("playwright.sync_api", reason="needs the extra browser").expect
-expect.set_options(timeout=30_000)
-
 pytestmark = pytest.mark.browser
-
-QUESTION = "who is the president of peru ?"
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
 import pytest
 
@@ -12,16 +10,11 @@ from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from tests.fixtures.indexes import tiny_passages
 from tests.openbook.api.conftest import ADMIN, TOKEN, get, post, serving
+from tests.openbook.web.asking import LINK, QUESTION, expect
 from tests.openbook.web.conftest import OpenPage, Page
 from tests.waiting import until
 
-expect: Any = pytest.importorskip("playwright.sync_api", reason="needs the extra browser").expect
-expect.set_options(timeout=30_000)
-
 pytestmark = pytest.mark.browser
-
-QUESTION = "who is the president of peru ?"
-LINK = f"/#question={quote(QUESTION)}"
 
 
 def open_panel(page: Page) -> None:

@@ -4,21 +4,17 @@ import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
+from tests.openbook.web.asking import LINK, QUESTION, expect
 from tests.openbook.web.conftest import OpenPage, Page
 from tests.waiting import until
-
-expect: Any = pytest.importorskip("playwright.sync_api", reason="needs the extra browser").expect
-expect.set_options(timeout=30_000)
 
 pytestmark = pytest.mark.browser
 
 AXE = Path(__file__).parents[3] / "node_modules/axe-core/axe.min.js"
-QUESTION = "who is the president of peru ?"
-ASKED = f"/#question={quote(QUESTION)}&num_answers=2"
+ASKED = f"{LINK}&num_answers=2"
 COMPARED = f"{ASKED}&compare=tiny-2016,tiny-2018"
 
 # The least contrast of any text that is seen, as WCAG 2 computes it, with what it belongs to.
