@@ -141,6 +141,11 @@ def hasty_after(app: FastAPI, settings: Settings) -> Iterator[Callable[..., str]
         yield lambda *seconds, **body_s: stack.enter_context(hasty(app, settings, *seconds, **body_s))
 
 
+def without_seconds(body: dict[str, Any]) -> dict[str, Any]:
+    """An answer but for how long it took."""
+    return {name: value for name, value in body.items() if name != "seconds"}
+
+
 def ended_with(response: httpx.Response) -> tuple[int, str]:
     """Its status, and the code of its problem."""
     return response.status_code, response.json()["code"]

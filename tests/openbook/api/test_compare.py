@@ -2,21 +2,16 @@
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny, tiny_passages, tiny_vectors
-from tests.openbook.api.conftest import BOTH_KINDS, MakeClient, ended_with
+from tests.openbook.api.conftest import BOTH_KINDS, MakeClient, ended_with, without_seconds
 
 VERSIONS = ["tiny-2018", "tiny-2016"]
 PARTING = {"question": "who is the president of peru ?", "n_docs": 12, "num_beams": 2, "max_new_tokens": 8}
-
-
-def without_seconds(answer: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in answer.items() if name != "seconds"}
 
 
 @BOTH_KINDS

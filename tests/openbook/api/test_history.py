@@ -1,10 +1,8 @@
 """Questions that lean on earlier turns, over HTTP: what is answered, and how the answer says so."""
 
-from typing import Any
-
 from starlette.testclient import TestClient
 
-from tests.openbook.api.conftest import PINNED
+from tests.openbook.api.conftest import PINNED, without_seconds
 from tests.openbook.api.test_streaming import events_of
 
 PERU = {"question": "Who is the President of Peru?", "answer": "Martin Alberto Vizcarra Cornejo"}
@@ -12,16 +10,11 @@ LEANING = PINNED["/answer"] | {"question": "And of Chile?", "history": [PERU]}
 WHOLE = PINNED["/answer"] | {"question": "Who is the President of Chile?"}
 
 
-def said(body: dict[str, Any]) -> dict[str, Any]:
-    """All but how long it took."""
-    return body | {"seconds": None}
-
-
 def test_a_question_that_leans_on_a_turn_is_answered_as_the_whole_question(reader: TestClient) -> None:
     whole = reader.post("/answer", json=WHOLE).json()
     leaning = reader.post("/answer", json=LEANING).json()
     assert whole["understood_as"] is None
-    assert said(leaning) == said(whole) | {"understood_as": "Who is the President of Chile?"}
+    assert without_seconds(leaning) == without_seconds(whole) | {"understood_as": "Who is the President of Chile?"}
     alone = reader.post("/answer", json=LEANING | {"history": []}).json()
     assert alone["understood_as"] is None
     assert [one["doc_score"] for one in alone["passages"]] != [one["doc_score"] for one in whole["passages"]]
@@ -30,7 +23,9 @@ def test_a_question_that_leans_on_a_turn_is_answered_as_the_whole_question(reade
 def test_a_question_that_stands_alone_is_answered_as_without_history(reader: TestClient) -> None:
     plain = reader.post("/answer", json=WHOLE).json()
     for history in (None, [], [PERU], [PERU | {"answer": None}] * 20, [{"question": "and when?", "answer": ""}]):
-        assert said(reader.post("/answer", json=WHOLE | {"history": history}).json()) == said(plain)
+        assert without_seconds(reader.post("/answer", json=WHOLE | {"history": history}).json()) == without_seconds(
+            plain
+        )
 
 
 def test_every_way_of_asking_completes_it(reader: TestClient) -> None:

@@ -22,7 +22,7 @@ from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from openbook_client.links import passage_path
-from tests.openbook.api.conftest import ADMIN, PERU, TOKEN, Serve, get, post, serving
+from tests.openbook.api.conftest import ADMIN, PERU, TOKEN, Serve, get, post, serving, without_seconds
 from tests.places import ROOT
 from tests.waiting import PATIENCE_S
 
@@ -132,10 +132,6 @@ def ask(ai: openai.OpenAI, call: str, **changed: Any) -> Any:
 def text_of(call: str, answered: Any) -> str:
     text: str = answered.choices[0].message.content if call == "chat" else answered.output_text
     return text
-
-
-def without_seconds(body: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in body.items() if name != "seconds"}
 
 
 @pytest.fixture(scope="module")

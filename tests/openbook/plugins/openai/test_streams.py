@@ -20,10 +20,10 @@ from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from tests.fixtures.clock import Clock
-from tests.openbook.api.conftest import PERU, SlowSearch, serving
+from tests.openbook.api.conftest import PERU, SlowSearch, serving, without_seconds
 from tests.openbook.api.test_server import counted
 from tests.openbook.api.test_streaming import Stepping
-from tests.openbook.plugins.openai.test_calls import client_of, text_of, without_seconds
+from tests.openbook.plugins.openai.test_calls import client_of, text_of
 from tests.waiting import PATIENCE_S, until
 
 OPENBOOK = {"n_docs": 4}
