@@ -68,25 +68,25 @@ EXPERIMENTS = {
     "reading": Experiment(
         "reading:read_paragraphs",
         COMPUTING,
-        (*PARAGRAPHS, "num_beams", "against"),
+        (*PARAGRAPHS, "num_beams"),
         "Reading alone: exact match and F1 with the paragraph of each question given whole.",
         {"questions": REQUIRED},
     ),
     "open": Experiment(
         "open_domain:measure_open",
         COMPUTING,
-        (*BOOK, "part", "against", "retriever", "plot"),
+        (*BOOK, "part", "retriever", "plot"),
         """Open domain: questions asked of the paragraphs of all questions, in 100-word pieces, and of more passages.
 
-    Shows how often an answer is retrieved, exact match and F1 of each way of decoding with a 95% interval, K at test
-    time, and the differences on the same questions.
+    Shows how often an answer is retrieved, exact match and F1 of each way of decoding with a 95% interval, and K at
+    test time.
     """,
         {"questions": REQUIRED, "k": (1, 2, 3, 5, 8, 10, 15, 20), "num_beams": 4},
     ),
     "leaders": Experiment(
         "leaders:measure_leaders",
         OF_INDEXES,
-        (*FILES, "url", "token", "style", "seed", "n_docs", "one_model", "num_beams", "sample", "versions"),
+        (*FILES, "url", "seed", "n_docs", "one_model", "num_beams", "sample", "versions"),
         """Ask who leads, of the offices that changed hands between 2016 and 2018 (the paper's section 4.5).
 
     Shows for each index how many answers are the holder of 2016 and of 2018. The book of one year should give the

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from openbook.cli.client import Answering, ServiceHere, running_service
+from openbook.cli.client import Answering, ServiceHere, revealed, running_service
 from openbook.cli.progress import ProgressBar
-from openbook.errors import InvalidRequest, SettingInvalid
+from openbook.errors import SettingInvalid
 from openbook.settings import Settings
 from openbook_client import calls
 from openbook_lab.datasets.qa_metrics import exact_match
@@ -38,13 +38,8 @@ class LeaderQuestion:
 LeaderAnswers = Sequence[tuple[LeaderQuestion, str]]
 
 
-def leader_questions(
-    styles: Sequence[str] = (), *, sample: int | None = None, seed: int = 0
-) -> tuple[LeaderQuestion, ...]:
-    """Every changed office in each of these styles; without any, in all styles that fit both years.
-
-    `sample` draws as many of each style. Raises InvalidRequest for a style that does not exist.
-    """
+def leader_questions(*, sample: int | None = None, seed: int = 0) -> tuple[LeaderQuestion, ...]:
+    """Every changed office in all styles that fit both years; `sample` draws as many of each style."""
     found = {
         year: {one.question: one for one in questions(load_world(year)) if one.kind == "office" and one.changed}
         for year in YEARS
@@ -52,13 +47,9 @@ def leader_questions(
     first, last = (found[year] for year in YEARS)
     # a question that names the year of taking office, or a title that also changed, fits one year only
     both = [one for text, one in first.items() if text in last]
-    known = sorted({one.style for one in both})
-    for style in styles:
-        if style not in known:
-            raise InvalidRequest(field="style", reason=f"{style!r} is none of {', '.join(known)}")
     random_state = random.Random(seed)
     kept: set[str] = set()
-    for style in styles or known:
+    for style in sorted({one.style for one in both}):
         of_style = [one.question for one in both if one.style == style]
         kept.update(of_style if sample is None else random_state.sample(of_style, min(sample, len(of_style))))
     return tuple(
@@ -71,7 +62,7 @@ def leader_questions(
 def measure_leaders(settings: Settings, options: Options) -> Report:
     """Who leads by each of the versions."""
     started = time.perf_counter()
-    questions = leader_questions(options.style, sample=options.sample, seed=options.seed)
+    questions = leader_questions(sample=options.sample, seed=options.seed)
     answers: dict[str, LeaderAnswers] = {}
     fields: calls.CompareOptions = {
         "n_docs": options.n_docs,
@@ -108,9 +99,7 @@ def _service(options: Options, version: str, settings: Settings) -> Iterator[Ans
         with ServiceHere(settings.model_copy(update={"index": version})) as here:
             yield here
         return
-    token = options.token
-    if token is None and settings.admin_token is not None:
-        token = settings.admin_token.get_secret_value()
+    token = revealed(settings.admin_token)
     with running_service(options.url, timeout_s=settings.timeout_s, token=token) as service:
         open_now = service.index()
         if version in (one.version for one in open_now.resident):

@@ -1,7 +1,7 @@
 """Questions whose passage has to be found: decodings, K at test time.
 
-The paper's sections 4.1 and 4.5 on a book of one's own: learned retrieval against frozen, one checkpoint against
-another, and marginalising over K passages against reading the first passage alone.
+The paper's sections 4.1 and 4.5 on a book of one's own: learned retrieval beside frozen, and marginalising over K
+passages beside reading the first passage alone.
 """
 
 import time
@@ -35,33 +35,29 @@ class Row:
 
 
 def measure_open(settings: Settings, options: Options) -> Report:
-    """Each part with each retriever of the first checkpoint, and with the first retriever of the others.
-
-    The sweep over K is of the first retriever alone. Answers are kept and not asked again.
-    """
+    """Each part with each retriever; the sweep over K with the first alone. Answers are kept and not asked again."""
     asked = options.asked()
     book = write_book(asked.every, options.passages)
-    first, *others = load_checkpoints(settings, options.against)
+    (checkpoint,) = load_checkpoints(settings)
+    reader, log = BatchReader(checkpoint), AnswerLog.of(options.work, checkpoint)
     texts = [question.text for question in asked.chosen]
     golds = [Golds(question.answers) for question in asked.chosen]
     rows: list[Row] = []
     retrievers = options.searchers
     words = bool({"bm25", "hybrid"} & set(retrievers))
-    with options.opened(book, [first, *others], bm25=words) as (snapshot, progress):
+    with options.opened(book, [checkpoint], bm25=words) as (snapshot, progress):
         started = time.perf_counter()
-        asking = [*((first, one) for one in retrievers), *((other, retrievers[0]) for other in others)]
-        retrievals = [retrieve(checkpoint, texts, snapshot, one, options.encoder) for checkpoint, one in asking]
+        retrievals = [retrieve(checkpoint, texts, snapshot, one, options.encoder) for one in retrievers]
         for retrieval in retrievals:
             parts = [part for part in options.part if part != "sweep" or retrieval is retrievals[0]]
             by_k = asked_with(options, parts)
-            reader, log = BatchReader(retrieval.checkpoint), AnswerLog.of(options.work, retrieval.checkpoint)
             for number, (k, decodes) in enumerate(by_k.items(), start=1):
                 stage = f"{retrieval.name}: {retrieved(k)} ({number} of {len(by_k)})"
                 given = ask(reader, retrieval.best(texts, k), decodes, log, progress=progress, stage=stage)
                 rows += [
                     Row(retrieval.name, k, decode, mark_answers(answers, golds)) for decode, answers in given.items()
                 ]
-        tables = [recall_table(retrievals, golds, len(book)), answers_table(rows), differences_table(rows, options)]
+        tables = [recall_table(retrievals, golds, len(book)), answers_table(rows)]
         if "sweep" in options.part:
             tables.append(sweep_table(retrievals[0], rows, golds, options))
         facts = {
@@ -117,34 +113,6 @@ def answers_table(rows: Sequence[Row]) -> Table:
     """Everything that was asked."""
     cells: Rows = [(row.retrieval, retrieved(row.n_docs), str(row.decode), *row.marks.cells()) for row in rows]
     return Table("Answers", ("checkpoint", "passages", "decoding", "questions", *ANSWER_METRICS), cells)
-
-
-def differences_table(rows: Sequence[Row], options: Options) -> Table:
-    """What each step is worth, on the same questions, in points; an interval that holds 0 is no difference."""
-    at = {(row.retrieval, row.n_docs, row.decode): row.marks for row in rows}
-    first = rows[0].retrieval
-    found, top = options.n_docs, 1
-    beams, thorough, fast = decodes_of(options)
-    pairs = [
-        ("all K against the top passage alone", found, GREEDY, top, GREEDY),
-        ("all K against the top passage alone", found, beams, top, beams),
-        ("all K against the top passage alone", found, thorough, top, beams),
-        ("beam search against greedy", found, beams, found, GREEDY),
-        ("RAG-Sequence against RAG-Token", found, thorough, found, beams),
-        ("thorough against fast", found, thorough, found, fast),
-    ]
-    cells: Rows = []
-    for what, left, left_decode, right, right_decode in pairs:
-        mine, theirs = at.get((first, left, left_decode)), at.get((first, right, right_decode))
-        if mine is not None and theirs is not None:
-            cells.append((first, what, str(left_decode), *mine.minus(theirs).cells()))
-    for row in rows:
-        mine = at.get((first, row.n_docs, row.decode))
-        if row.retrieval != first and mine is not None:
-            what = f"against {row.retrieval}: {retrieved(row.n_docs)}"
-            cells.append((first, what, str(row.decode), *mine.minus(row.marks).cells()))
-    columns = ("checkpoint", "what", "decoding", "questions", *(f"{metric}, points" for metric in ANSWER_METRICS))
-    return Table("Differences on the same questions", columns, cells)
 
 
 def sweep_table(retrieval: RetrievalFigures, rows: Sequence[Row], golds: Sequence[Golds], options: Options) -> Table:

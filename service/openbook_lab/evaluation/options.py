@@ -65,7 +65,6 @@ class Options(ReportFiles):
     versions: tuple[str, ...] = option(
         tuple(DEMO_YEARS), "Version to ask; give it again for more. Default: wiki-2016, wiki-2018.", "--index"
     )
-    style: tuple[str, ...] = option((), "Way of asking, such as plain; give it again for more. Default: all.")
     # asked of what, and of whom
     passages: tuple[Path, ...] = option(
         (), "Passages to search beside the paragraphs: .jsonl, or .tsv as DPR's; again for more.", metavar="FILE"
@@ -73,7 +72,6 @@ class Options(ReportFiles):
     encoder: Path | None = option(
         None, "The passage encoder; without it all-MiniLM-L6-v2 from its package.", metavar="FOLDER"
     )
-    against: tuple[str, ...] = option((), "Another checkpoint, side by side; again for more.", metavar="CHECKPOINT")
     answers_before: Path | None = option(
         None, "Compare with an earlier run: what its --answers wrote as .csv.", "--against", metavar="FILE"
     )
@@ -84,10 +82,9 @@ class Options(ReportFiles):
         metavar="CHECKPOINT",
     )
     url: str | None = option(
-        None, "Ask the service there, swapping its index where another is to be asked; else in this process."
-    )
-    token: str | None = option(
-        None, f"Its admin token, for swaps; without it, that of {environment_name('admin_token')}."
+        None,
+        "Ask the service there, swapping its index, with the token of "
+        f"{environment_name('admin_token')}, where another is to be asked; else in this process.",
     )
     # how
     n_docs: int = option(5, "K: passages to retrieve and marginalise over.", min=1, max=50)

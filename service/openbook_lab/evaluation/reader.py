@@ -98,10 +98,14 @@ class BatchReader:
             )
         return given
 
-    def score(self, question: OpenQuestion, targets: Sequence[str]) -> list[GivenAnswer]:
-        """log p(target | question) of each target under RAG-Sequence, with end-of-sequence; without passages, under
-        both models. Raises InvalidRequest for two targets that have the same tokens."""
-        (scored,) = self._engine.scores(self._read([question]), targets, AnswerOptions(model="sequence"))
+    def score(
+        self, question: OpenQuestion, targets: Sequence[str], model: MarginalKind = "sequence"
+    ) -> list[GivenAnswer]:
+        """log p(target | question) of each target, with end-of-sequence; without passages both models say the same.
+
+        Raises InvalidRequest for two targets that have the same tokens.
+        """
+        (scored,) = self._engine.scores(self._read([question]), targets, AnswerOptions(model=model))
         return [
             GivenAnswer(one.target, one.log_prob, one.posterior if question.passages else ()) for one in scored.targets
         ]

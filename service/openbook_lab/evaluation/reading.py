@@ -13,8 +13,8 @@ from openbook_lab.evaluation.reports import Report, Rows, Table, run_facts
 
 
 def read_paragraphs(settings: Settings, options: Options) -> Report:
-    """Exact match and F1 of each checkpoint. With one passage RAG-Token and RAG-Sequence are the same model."""
-    asked, checkpoints = options.asked(), load_checkpoints(settings, options.against)
+    """Exact match and F1. With one passage RAG-Token and RAG-Sequence are the same model."""
+    asked, (checkpoint,) = options.asked(), load_checkpoints(settings)
     started = time.perf_counter()
     # the only passage has probability 1, whatever its score
     questions = [
@@ -23,12 +23,10 @@ def read_paragraphs(settings: Settings, options: Options) -> Report:
     ]
     golds = [Golds(question.answers) for question in asked.chosen]
     decode = Decode("token", options.num_beams)
-    rows: Rows = []
+    log, stage = AnswerLog.of(options.work, checkpoint), f"{checkpoint.facts.name}: reading"
     with options.progress() as progress:
-        for checkpoint in checkpoints:
-            log, stage = AnswerLog.of(options.work, checkpoint), f"{checkpoint.facts.name}: reading"
-            given = ask(BatchReader(checkpoint), questions, [decode], log, progress=progress, stage=stage)
-            rows.append((checkpoint.name, decode.num_beams, *mark_answers(given[decode], golds).cells()))
+        given = ask(BatchReader(checkpoint), questions, [decode], log, progress=progress, stage=stage)
+    rows: Rows = [(checkpoint.name, decode.num_beams, *mark_answers(given[decode], golds).cells())]
     columns = ("checkpoint", "beams", "questions", *ANSWER_METRICS)
     return Report(
         "reading",

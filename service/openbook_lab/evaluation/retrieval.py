@@ -5,12 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from openbook.entities import PriorWeights, RetrievedPassages
 from openbook.errors import NotCalibrated, SettingInvalid
 from openbook.rag.checkpoint import Checkpoint
-from openbook.rag.retriever import Bm25Retriever, DenseRetriever, HybridRetriever, QuestionEncoder, Search
+from openbook.rag.retriever import (
+    Bm25Retriever,
+    DenseRetriever,
+    HybridRetriever,
+    QuestionEncoder,
+    Retriever,
+    Search,
+)
 from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.evaluation.book import frozen_vectors
@@ -24,14 +30,9 @@ QUESTIONS_A_BATCH = 64
 
 @dataclass(frozen=True, slots=True)
 class RetrievalFigures:
-    """The best `CANDIDATES` passages of each question, or all where an index has fewer; of a closed book none.
-
-    `vectors` are what a dense retriever searched with; the others have none.
-    """
+    """The best `CANDIDATES` passages of each question, or all where an index has fewer; of a closed book none."""
 
     name: str
-    checkpoint: Checkpoint
-    vectors: NDArray[np.float32]  # (Q, d)
     found: tuple[RetrievedPassages, ...]
     retriever: Finding = "dense"
 
@@ -66,29 +67,25 @@ def retrieve(
 
     Raises SettingInvalid without a `snapshot` to search, NotCalibrated for "hybrid" without weights.
     """
-    vectors = np.empty((len(texts), 0), dtype=np.float32)  # (Q, 0)
+    name = checkpoint.name if retriever == "dense" else f"{checkpoint.name}, {retriever.replace('bm25', 'BM25')}"
     if retriever == CLOSED_BOOK:
-        nothing = RetrievedPassages((), (), ())
-        return RetrievalFigures(
-            f"{checkpoint.name}, {retriever}", checkpoint, vectors, (nothing,) * len(texts), retriever
-        )
+        return RetrievalFigures(name, (RetrievedPassages((), (), ()),) * len(texts), retriever)
     if snapshot is None:
         raise SettingInvalid(setting="retriever", reason=f"{retriever} needs an index to search")
-    candidates = min(CANDIDATES, len(snapshot))
+    searching: Retriever = DenseRetriever(checkpoint.facts.prior_scale)
     if retriever == "bm25":
-        found = Bm25Retriever().search(Search(texts, vectors, snapshot, candidates))
-        return RetrievalFigures(f"{checkpoint.name}, BM25", checkpoint, vectors, tuple(found), retriever)
-    encoder = QuestionEncoder(checkpoint)
-    batches = [texts[first : first + QUESTIONS_A_BATCH] for first in range(0, len(texts), QUESTIONS_A_BATCH)]
-    vectors = np.concatenate([encoder.encode(batch) for batch in batches])  # (Q, d)
-    if retriever == "hybrid":
-        found = HybridRetriever(_weights(checkpoint)).search(Search(texts, vectors, snapshot, candidates))
-        return RetrievalFigures(f"{checkpoint.name}, hybrid", checkpoint, vectors, tuple(found), retriever)
+        searching = Bm25Retriever()
+    elif retriever == "hybrid":
+        searching = HybridRetriever(_weights(checkpoint))
+    vectors = np.empty((len(texts), 0), dtype=np.float32)  # (Q, 0)
+    if searching.reads_vectors:
+        encoder = QuestionEncoder(checkpoint)
+        batches = [texts[first : first + QUESTIONS_A_BATCH] for first in range(0, len(texts), QUESTIONS_A_BATCH)]
+        vectors = np.concatenate([encoder.encode(batch) for batch in batches])  # (Q, d)
     if retriever == "frozen":
         vectors = frozen_vectors(texts, vectors, encoder_folder)
-    found = DenseRetriever(checkpoint.facts.prior_scale).search(Search(texts, vectors, snapshot, candidates))
-    name = checkpoint.name if retriever == "dense" else f"{checkpoint.name}, frozen"
-    return RetrievalFigures(name, checkpoint, vectors, tuple(found), retriever)
+    found = searching.search(Search(texts, vectors, snapshot, min(CANDIDATES, len(snapshot))))
+    return RetrievalFigures(name, tuple(found), retriever)
 
 
 def _weights(checkpoint: Checkpoint) -> PriorWeights:

@@ -17,9 +17,6 @@ from tests.fixtures.publishing import publish
 from tests.openbook_lab.evaluation.conftest import Measured
 
 Here = tuple[object, ...]
-# the way of asking that fewest offices have
-STYLE = "function"
-FAST = ("--style", STYLE, "--n-docs", 1)
 TARGETS = ("the president", "the capital", "the island")
 SAID = [part for target in TARGETS for part in ("--target", target)]
 
@@ -59,12 +56,12 @@ def test_leaders_asks_each_index_about_each_year(
     measured: Measured, tiny_checkpoint: Path, indexes_folder: Path
 ) -> None:
     here = ("--checkpoint", tiny_checkpoint, "--indexes", indexes_folder, "--index", "tiny-2018")
-    report = measured("leaders", *here, *FAST, "--sample", 3, "--markdown", "l.md")
+    report = measured("leaders", *here, "--n-docs", 1, "--sample", 1, "--markdown", "l.md")
     whole, by_style = report["tables"]
     (row,) = whole["rows"]
-    assert (row["index"], row["questions"]) == ("tiny-2018", 3)
+    assert (row["index"], row["questions"]) == ("tiny-2018", len(by_style["rows"]))
     assert set(row["holder: 2016"]) == {"mean", "low", "high"}
-    assert [row["style"] for row in by_style["rows"]] == [STYLE]
+    assert {row["questions"] for row in by_style["rows"]} == {1}
     assert report["facts"]["checkpoint"].startswith("tiny@")
     assert "| index | holder: 2016 | holder: 2018 | questions |" in Path("l.md").read_text()
 
@@ -72,39 +69,29 @@ def test_leaders_asks_each_index_about_each_year(
 def test_leaders_swaps_with_a_token_to_what_is_not_open_and_swaps_back(
     run: Run, service: str, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = ("eval", "leaders", "--url", service, *FAST, "--sample", 1, "--index")
+    few = ("eval", "leaders", "--url", service, "--n-docs", 1, "--sample", 1, "--index")
     assert run(*few, "tiny-2016").code == 0
     publish_like(indexes_folder, "published-since", "tiny-2018")
     refused = run(*few, "published-since")
     assert refused.err.startswith("error [unauthorized]")
-    swapped = run(*few, "published-since", "--token", TOKEN)
-    assert swapped.code == 0, swapped.err
     monkeypatch.setenv("OPENBOOK_ADMIN_TOKEN", TOKEN)
-    ended = run(*few, "tiny-2018")
+    ended = run(*few, "published-since")
     assert ended.code == 0, ended.err
     assert "index holder: 2016 holder: 2018 questions" in " ".join(ended.out.split())
-    assert "\n tiny-2018" in ended.out or "\ntiny-2018" in ended.out
+    assert "\n published-since" in ended.out or "\npublished-since" in ended.out
     assert (indexes_folder / "CURRENT").read_text() == "tiny-2016\n"
-
-
-def test_a_style_that_there_is_none_of_is_refused(run: Run) -> None:
-    ended = run("eval", "leaders", "--style", "shouted")
-    assert (ended.code, ended.err.startswith("error [invalid_request]: style: 'shouted' is none of ")) == (1, True)
 
 
 # --- files of questions -----------------------------------------------------------------------------------------
 
 
-def test_reading_sets_checkpoints_side_by_side(
-    measured: Measured, question_file: Path, checkpoint_folder: Path, tiny_checkpoint: Path
-) -> None:
-    both = ("--checkpoint", checkpoint_folder, "--against", tiny_checkpoint)
-    (table,) = measured("reading", question_file, "--all", *both, "--work", "work")["tables"]
-    assert [row["questions"] for row in table["rows"]] == [4, 4]
-    assert len({row["checkpoint"] for row in table["rows"]}) == 2
+def test_reading_asks_with_the_paragraph(measured: Measured, question_file: Path, checkpoint_folder: Path) -> None:
+    here = ("--checkpoint", checkpoint_folder, "--work", "work")
+    (table,) = measured("reading", question_file, "--all", *here)["tables"]
+    assert [(row["questions"], row["checkpoint"][:5]) for row in table["rows"]] == [(4, "tiny@")]
 
 
-def test_open_shows_retrieval_answers_and_differences_and_asks_nothing_twice(
+def test_open_shows_retrieval_answers_and_each_k_and_asks_nothing_twice(
     measured: Measured, question_file: Path, passage_file: Path, checkpoint_folder: Path, tiny_encoder: Path
 ) -> None:
     command = (
@@ -114,7 +101,7 @@ def test_open_shows_retrieval_answers_and_differences_and_asks_nothing_twice(
         "--work", "work",
     )  # fmt: skip
     report = measured(*command)
-    retrieval, answers, differences, over_k = report["tables"]
+    retrieval, answers, over_k = report["tables"]
     assert [row["K"] for row in over_k["rows"]] == [2, 2]
     assert report["facts"]["passages"] == 6
     assert retrieval["title"] == "Retrieval from 6 passages"
@@ -136,7 +123,6 @@ def test_open_shows_retrieval_answers_and_differences_and_asks_nothing_twice(
         "2 retrieved": {token, thorough},
     }
     assert {row["questions"] for row in answers["rows"]} == {4}
-    assert any(row["what"].startswith("against tiny@") for row in differences["rows"])
 
     (log,) = Path("work").glob("answers-*.jsonl")
     written = log.read_text()

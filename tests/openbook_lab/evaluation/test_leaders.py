@@ -1,3 +1,5 @@
+from collections import Counter
+
 import pytest
 
 from openbook_lab.encyclopedia import load_world
@@ -14,7 +16,7 @@ QUESTIONS = (
 
 def test_each_changed_office_is_asked_with_the_holders_of_both_years() -> None:
     changed = {office.title + office.country for office in load_world(2016).offices if office.changed}
-    plain = leader_questions(["plain"])
+    plain = [one for one in leader_questions() if one.style == "plain"]
     assert 0.95 * len(changed) <= len(plain) <= len(changed)
     peru = next(one for one in plain if one.text == "Who is the President of Peru?")
     assert any("Kuczynski" in answer for answer in peru.answers["2016"])
@@ -27,13 +29,12 @@ def test_a_question_is_asked_once_and_in_several_ways() -> None:
     every = leader_questions()
     assert len({one.text for one in every}) == len(every)
     assert len({one.style for one in every}) >= 8
-    assert leader_questions(["plain", "lower"]) == tuple(one for one in every if one.style in ("plain", "lower"))
 
 
 def test_a_sample_has_so_many_of_each_way_and_follows_from_its_seed() -> None:
-    some = leader_questions(["plain", "lower"], sample=3, seed=1)
-    assert sorted(one.style for one in some) == ["lower"] * 3 + ["plain"] * 3
-    assert some == leader_questions(["plain", "lower"], sample=3, seed=1) != leader_questions(["plain"], sample=3)
+    some = leader_questions(sample=3, seed=1)
+    assert set(Counter(one.style for one in some).values()) == {3}
+    assert some == leader_questions(sample=3, seed=1) != leader_questions(sample=3)
 
 
 def test_an_answer_counts_for_the_year_whose_holder_it_is() -> None:

@@ -14,14 +14,9 @@ from openbook.rag.retriever import QuestionEncoder
 from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.evaluation.asked import QuestionSet
+from openbook_lab.evaluation.book import frozen_vectors
 from openbook_lab.evaluation.marks import Marks
-from openbook_lab.evaluation.open_domain import (
-    Row,
-    asked_with,
-    differences_table,
-    recall_table,
-    sweep_table,
-)
+from openbook_lab.evaluation.open_domain import Row, asked_with, recall_table, sweep_table
 from openbook_lab.evaluation.options import Options
 from openbook_lab.evaluation.reader import GREEDY, Decode
 from openbook_lab.evaluation.retrieval import RetrievalFigures, retrieve
@@ -32,19 +27,18 @@ FOUND = ((3, 4, 0, 5), (3, 5, 4, 1), (2, 1, 0, 3), (0, 3, 4, 5))
 
 
 @pytest.fixture
-def retrieval(checkpoint: Checkpoint, asked: QuestionSet, book: tuple[Passage, ...]) -> RetrievalFigures:
+def retrieval(book: tuple[Passage, ...]) -> RetrievalFigures:
     """Four questions with what was found for them, as written above."""
-    vectors = QuestionEncoder(checkpoint).encode([question.text for question in asked.chosen])  # (Q, d)
     found = tuple(RetrievedPassages(rows, tuple(book[row] for row in rows), (0.0,) * 4) for rows in FOUND)
-    return RetrievalFigures("tiny", checkpoint, vectors, found)
+    return RetrievalFigures("tiny", found)
 
 
 def test_the_best_passages_come_with_their_inner_products(
     checkpoint: Checkpoint, asked: QuestionSet, snapshot: IndexSnapshot
 ) -> None:
     texts = [question.text for question in asked.chosen]
-    found = retrieve(checkpoint, texts, snapshot)
-    for question, rows, vector in zip(found.best(texts, 2), found.found, found.vectors, strict=True):
+    found, vectors = retrieve(checkpoint, texts, snapshot), QuestionEncoder(checkpoint).encode(texts)  # (Q, d)
+    for question, rows, vector in zip(found.best(texts, 2), found.found, vectors, strict=True):
         assert question.passages == snapshot.passages(rows.rows[:2])
         expected = snapshot.vectors(rows.rows[:2]).astype(float) @ vector.astype(float)  # (2,)
         assert question.doc_scores == pytest.approx(expected.tolist())
@@ -60,11 +54,12 @@ def test_frozen_retrieval_is_the_passage_encoders_own(
     checkpoint: Checkpoint, asked: QuestionSet, snapshot: IndexSnapshot, tiny_encoder: Path
 ) -> None:
     texts = [question.text for question in asked.chosen]
-    learned = retrieve(checkpoint, texts, snapshot)
     frozen = retrieve(checkpoint, texts, snapshot, "frozen", tiny_encoder)
     scores = PassageEncoder.load(tiny_encoder).encode_texts(texts) @ snapshot.vectors(range(6)).T  # (Q, N)
     assert [found.rows[0] for found in frozen.found] == scores.argmax(axis=1).tolist()
-    lengths = [float(np.linalg.norm(one.vectors, axis=1).mean()) for one in (learned, frozen)]
+    learned = QuestionEncoder(checkpoint).encode(texts)  # (Q, d)
+    vectors = frozen_vectors(texts, learned, tiny_encoder)  # (Q, d)
+    lengths = [float(np.linalg.norm(one, axis=1).mean()) for one in (learned, vectors)]
     assert lengths[0] == pytest.approx(lengths[1], rel=1e-5)
 
 
@@ -89,7 +84,8 @@ def test_hybrid_retrieval_weighs_both_scores_as_the_checkpoint_says(
     weighed = replace(checkpoint, facts=replace(checkpoint.facts, prior=PriorWeights(0.5, 2.0)))
     hybrid = retrieve(weighed, texts, snapshot, "hybrid")
     assert hybrid.name == f"{checkpoint.name}, hybrid"
-    dense = hybrid.vectors.astype(np.float64) @ snapshot.vectors(range(6)).astype(np.float64).T  # (Q, N)
+    vectors = QuestionEncoder(checkpoint).encode(texts)  # (Q, d)
+    dense = vectors.astype(np.float64) @ snapshot.vectors(range(6)).astype(np.float64).T  # (Q, N)
     for number, (text, best) in enumerate(zip(texts, hybrid.best(texts, 3), strict=True)):
         scores = 0.5 * dense[number] + 2.0 * snapshot.bm25().scores(text)  # (N,)
         assert best.doc_scores == pytest.approx(sorted(scores, reverse=True)[:3])
@@ -106,18 +102,6 @@ def test_what_two_parts_want_is_asked_once() -> None:
 
 def marks(*values: float) -> Marks:
     return Marks({"EM": values, "F1": values, "named": values})
-
-
-def test_a_difference_is_the_first_retrieval_minus_the_other() -> None:
-    yes, no = marks(1.0, 1.0), Marks({"EM": (0.0, 1.0), "F1": (0.5, 1.0), "named": (1.0, 1.0)})
-    rows = [
-        Row("mine", 5, GREEDY, yes),
-        Row("mine", 1, GREEDY, no),
-        Row("theirs", 5, GREEDY, no),
-    ]
-    table = differences_table(rows, Options(num_beams=4))
-    assert [row[1] for row in table.rows] == ["all K against the top passage alone", "against theirs: 5 retrieved"]
-    assert [(row[3], mean(row[4]), mean(row[5])) for row in table.rows] == [(2, 50.0, 25.0)] * 2
 
 
 def test_the_sweep_has_recall_beside_the_marks_and_one_passage_is_one_model(
