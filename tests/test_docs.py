@@ -63,7 +63,7 @@ def test_every_command_that_a_page_names_is_there(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_setting_that_a_page_names_is_there(page: Path) -> None:
     # tests read those of their own, docker-compose.yml its image; the changelog names settings that are gone
-    named = set(re.findall(r"OPENBOOK_(?!TEST_|IMAGE\b)([A-Z_]+)", page.read_text(encoding="utf-8")))
+    named = set(re.findall(r"(?:OPENBOOK|`)_(?!TEST_|IMAGE\b)([A-Z_]*[A-Z])\b", page.read_text(encoding="utf-8")))
     assert page.name == "CHANGELOG.md" or {name.lower() for name in named} <= set(settings_class().model_fields)
 
 
