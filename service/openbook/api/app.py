@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from openbook import __version__
-from openbook.api import feedback, indexes, openapi, operations, passages, questions
+from openbook.api import indexes, openapi, operations, passages, questions
 from openbook.api.access import FailedAttempts
 from openbook.api.calls import add_routes
 from openbook.api.composition import end_work, open_services
@@ -84,7 +84,7 @@ def create_app(settings: Settings, *, engine: RagEngine | None = None) -> FastAP
     app.state.telemetry = telemetry
     app.state.attempts = FailedAttempts()
     app.include_router(questions.questions_router())
-    for calls in (passages, feedback, indexes, operations):
+    for calls in (passages, indexes, operations):
         app.include_router(calls.router)
     app.include_router(page_router())
     add_routes(app)

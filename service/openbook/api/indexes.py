@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import asdict, replace
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Body, Depends, Query
@@ -13,9 +14,12 @@ from openbook.api.access import TheActor, TheServices, TheSettings, admin
 from openbook.api.body import JsonRoute
 from openbook.api.calls import additions
 from openbook.api.composition import Services
-from openbook.api.index_responses import generator_record, progress_record, resident_record
 from openbook.api.openapi import BODY_PROBLEMS, problem_responses
+from openbook.api.problems import shown
 from openbook.api.schemas import HistoryQuery, LoadRequest, RollbackRequest, SwapRequest
+from openbook.application.live_index import Resident
+from openbook.application.swap_progress import SwapProgress
+from openbook.entities import GeneratorStatus
 from openbook_client import results
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -48,17 +52,16 @@ def change(name: str, report: type[results.Result], *problems: type[errors.Openb
 async def indexes(services: TheServices, settings: TheSettings) -> results.Indexes:
     """The live version and its generation, what is open, and what is on disk."""
     versions = await services.lists.run(services.store.versions)
-    now, prior = services.live.now(), services.engine.facts.prior
-    check = services.swap_index.last_check()
+    now, facts, check = services.live.now(), services.engine.facts, services.swap_index.last_check()
     return results.Indexes(
         live=results.IndexVersion.model_validate(now) if now is not None else None,
         resident=tuple(resident_record(resident) for resident in services.live.residents()),
         versions=tuple(versions),
-        checkpoint=services.engine.facts.checkpoint,
-        model=services.engine.facts.model,
-        max_no_answer=services.engine.facts.max_no_answer,
-        prior=results.PriorWeights.model_validate(prior) if prior is not None else None,
-        reranker=services.engine.facts.reranker,
+        checkpoint=facts.checkpoint,
+        model=facts.model,
+        max_no_answer=facts.max_no_answer,
+        prior=results.PriorWeights.model_validate(facts.prior) if facts.prior is not None else None,
+        reranker=facts.reranker,
         generator=generator_record(services.engine.generator()),
         last_check=results.GuardCheck.model_validate(check) if check is not None else None,
         feedback=services.feedback is not None,
@@ -134,3 +137,27 @@ async def _ended_or_begun(services: Services, begun: Future[Any], report: type[R
         return report.model_validate(await asyncio.shield(asyncio.wrap_future(begun)))
     progress = progress_record(services.swap_index.progress())
     return JSONResponse(progress.model_dump(mode="json"), 202, {"location": "/index/swap"})
+
+
+def resident_record(resident: Resident) -> results.Resident:
+    return results.Resident(
+        **asdict(resident.index),
+        bytes=resident.bytes,
+        live=resident.live,
+        retiring=resident.retiring,
+        leases=resident.leases,
+    )
+
+
+def progress_record(progress: SwapProgress) -> results.SwapProgress:
+    """Anyone may read it: bounded, without a path of the disk, and without who asked. The log has the whole."""
+    version = shown(progress.version) if progress.version is not None else None
+    return results.SwapProgress.model_validate(replace(progress, version=version, detail=shown(progress.detail)))
+
+
+def generator_record(status: GeneratorStatus | None) -> results.GeneratorStatus | None:
+    """Anyone may read it: bounded, and without a path of the disk."""
+    if status is None:
+        return None
+    problem = None if status.problem is None else shown(status.problem)
+    return results.GeneratorStatus.model_validate(replace(status, problem=problem))

@@ -1,5 +1,7 @@
 """The calls for the operator: alive, ready, and metrics."""
 
+from dataclasses import asdict, replace
+
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
@@ -7,9 +9,10 @@ from starlette.responses import Response
 
 from openbook import __version__
 from openbook.api.access import TheServices
-from openbook.api.index_responses import following_record, generator_record
+from openbook.api.indexes import generator_record
 from openbook.api.openapi import problem_responses
-from openbook.api.problems import NOT_READY_RETRY_S
+from openbook.api.problems import NOT_READY_RETRY_S, shown
+from openbook.application.follow_current import FollowProblem
 from openbook.application.swap_progress import SwapProgress
 from openbook.application.telemetry import Telemetry
 from openbook.errors import IndexCorrupt, IndexUnreachable, NoLiveIndex
@@ -68,6 +71,14 @@ async def readyz(services: TheServices) -> results.Ready:
         following=following_record(follower.problem()) if follower is not None else None,
         generator=generator_record(generator),
     )
+
+
+def following_record(problem: FollowProblem | None) -> results.Following:
+    """Anyone may read it: bounded, and without a path of the disk."""
+    if problem is None:
+        return results.Following(ok=True, wanted=None, code=None, detail="", since=None)
+    found = replace(problem, wanted=shown(problem.wanted), detail=shown(problem.detail))
+    return results.Following(ok=False, **asdict(found))
 
 
 def under_way(progress: SwapProgress) -> str:

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from string import Template
 
 from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 WEB = Path(__file__).parent / "web"
 PAGES = {"/": "index.html", "/docs": "docs.html"}
@@ -60,6 +61,17 @@ def read_assets(folder: Path = WEB) -> Mapping[str, Asset]:
             content = path.read_bytes()
             assets[path.name] = Asset(content, MEDIA_TYPES[path.suffix], f'"{sha256(content).hexdigest()[:32]}"')
     return assets
+
+
+def wants_page(request: Request) -> bool:
+    """Whether a browser asks, for a person."""
+    return "text/html" in request.headers.get("accept", "")
+
+
+def filled_page(file: Path, **markup: str) -> Response:
+    """The page that `file` makes with this markup. The browser does not keep it: it keeps no answer."""
+    filled = Template(file.read_text(encoding="utf-8")).substitute(markup)
+    return HTMLResponse(filled, headers=HEADERS | {"cache-control": "no-store"})
 
 
 def page_router() -> APIRouter:

@@ -1,25 +1,21 @@
 """The call that shows a passage within its document: as JSON, and to a browser as a page."""
 
 from dataclasses import asdict
-from functools import cache
 from html import escape
-from string import Template
 
 from fastapi import APIRouter
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 
 from openbook import errors
 from openbook.api.body import JSON
 from openbook.api.calls import TheCall
 from openbook.api.middleware import while_connected
 from openbook.api.openapi import problem_responses
-from openbook.api.page import HEADERS, WEB
+from openbook.api.page import WEB, filled_page, wants_page
 from openbook.application.answer_question import FoundInPlace
 from openbook.entities import Passage
 from openbook_client import results
 from openbook_client.links import passage_path
-
-HTML = "text/html"
 
 router = APIRouter(tags=["questions"])
 
@@ -28,7 +24,10 @@ router = APIRouter(tags=["questions"])
     "/passages/{version}/{passage_id:path}",
     response_model=results.PassageInPlace,
     responses={
-        200: {"description": "The passage; as a page where the header Accept names text/html.", "content": {HTML: {}}},
+        200: {
+            "description": "The passage; as a page where the header Accept names text/html.",
+            "content": {"text/html": {}},
+        },
         **problem_responses(
             *(errors.UnknownPassage, errors.UnknownIndex, errors.IndexNotResident),
             *(errors.Overloaded, errors.NoLiveIndex, errors.DeadlineExceeded),
@@ -39,9 +38,8 @@ async def passage(version: str, passage_id: str, call: TheCall) -> Response:
     """A passage of an open version within its document: what stands before it, and what after it."""
     looking = call.services.answer_question.in_place(version, passage_id, timeout_s=call.settings.timeout_s)
     found = await while_connected(call.request, looking)
-    if HTML in call.request.headers.get("accept", ""):
-        # not kept by the browser, as no answer is: a version may be published again
-        return HTMLResponse(_page_of(found), headers=HEADERS | {"cache-control": "no-store"})
+    if wants_page(call.request):
+        return _page_of(found)
     return Response(_record_of(found).model_dump_json(), media_type=JSON)
 
 
@@ -67,12 +65,7 @@ def page_number(passage: Passage) -> int | None:
     return page if isinstance(page, int) else None
 
 
-@cache
-def _shell() -> Template:
-    return Template((WEB / "passage.html").read_text(encoding="utf-8"))
-
-
-def _page_of(found: FoundInPlace) -> str:
+def _page_of(found: FoundInPlace) -> Response:
     """Whatever a passage holds becomes text."""
     place, version = found.place, found.index.version
     passage = place.passage
@@ -83,7 +76,8 @@ def _page_of(found: FoundInPlace) -> str:
         # of http or https: no version is built with another
         whence.append(_link(passage.url, passage.url))
     dated = f" of {found.index.snapshot_date}" if found.index.snapshot_date else ""
-    return _shell().substitute(
+    return filled_page(
+        WEB / "passage.html",
         here="passage" if page is None else f"page={page}",
         title=escape(passage.title or passage.passage_id),
         whence=" · ".join(whence),

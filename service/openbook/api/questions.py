@@ -1,4 +1,4 @@
-"""The calls that ask: validate, one use case, respond."""
+"""The calls that ask, and the one that says whether an answer was right: validate, one use case, respond."""
 
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from openbook.api.schemas import (
     AnswersRequest,
     BatchedQuestion,
     CompareRequest,
+    FeedbackRequest,
     RetrieveRequest,
     ScoreRequest,
 )
@@ -32,6 +33,11 @@ QUESTION_PROBLEMS = problem_responses(
     *(errors.UnknownIndex, errors.IndexNotResident, errors.RetrieverUnavailable),
     *(errors.NotCalibrated, errors.Overloaded, errors.NoLiveIndex, errors.IndexUnreachable, errors.DeadlineExceeded),
     *(errors.ResponseTooLarge, errors.GeneratorUnreachable, errors.GeneratorFailed, errors.GeneratorLacks),
+    http=BODY_PROBLEMS,
+)
+
+FEEDBACK_PROBLEMS = problem_responses(
+    *(errors.InvalidRequest, errors.FeedbackDisabled, errors.UnknownAnswer, errors.FeedbackNotKept),
     http=BODY_PROBLEMS,
 )
 
@@ -165,3 +171,14 @@ async def retrieve(body: RetrieveRequest, call: TheCall) -> Response:
     """The passages for a question with their scores and prior; nothing is generated."""
     found = await call.finished(body, call.services.answer_question.retrieve(call.ask(body)))
     return await call.written(lambda: results.Retrieval.model_validate(found).model_dump_json(), found)
+
+
+@router.post("/feedback", responses=FEEDBACK_PROBLEMS)
+async def feedback(body: FeedbackRequest, call: TheCall) -> results.FeedbackKept:
+    """Say whether an answer of this service was right. It is on the disk when the call returns."""
+    services = call.services
+    if services.feedback is None:
+        raise errors.FeedbackDisabled
+    record = services.feedback.record(body.request_id, body.rating, body.correction)
+    await services.readers.run(services.feedback.keep_record, record)
+    return results.FeedbackKept(rating=record.rating, version=record.version)

@@ -2,21 +2,19 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import cache
 from html import escape
 from pathlib import Path
 from secrets import token_hex
-from string import Template
 from typing import Any, TypeGuard
 
 from fastapi import APIRouter
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 
 from openbook import __version__, errors
 from openbook.api.body import JSON
 from openbook.api.calls import Addition, Call, Routes, TheCall, additions
 from openbook.api.openapi import problem_responses
-from openbook.api.page import HEADERS
+from openbook.api.page import filled_page, wants_page
 from openbook.api.questions import QUESTION_PROBLEMS
 from openbook.api.schemas import AnswerRequest
 from openbook.entities import Answer, IndexInfo
@@ -36,7 +34,6 @@ from openbook.plugins.receipts.signing import (
 from openbook.settings import Settings
 from openbook_client import results
 
-HTML = "text/html"
 ID_BYTES = 16
 # Not of the question, or said by the receipt in another place.
 LEFT_OUT = {"question", "index", "timeout_s", "stream"}
@@ -85,16 +82,18 @@ addition = Addition(
     "/{receipt_id}",
     response_model=dict[str, Any],
     responses={
-        200: {"description": "The receipt; as a page where the header Accept names text/html.", "content": {HTML: {}}},
+        200: {
+            "description": "The receipt; as a page where the header Accept names text/html.",
+            "content": {"text/html": {}},
+        },
         **problem_responses(errors.InvalidRequest, UnknownReceipt),
     },
 )
 async def receipt(receipt_id: str, call: TheCall) -> Response:
     """A receipt as it was signed."""
     content = await call.services.readers.run(_folder(call).read, receipt_id)
-    if HTML in call.request.headers.get("accept", ""):
-        page = _page_of(read_receipt(content, receipt_id))
-        return HTMLResponse(page, headers=HEADERS | {"cache-control": "no-store"})
+    if wants_page(call.request):
+        return _page_of(read_receipt(content, receipt_id))
     return Response(content, media_type=JSON)
 
 
@@ -173,12 +172,7 @@ async def _content(call: Call, asked: AnswerRequest, found: Answer) -> dict[str,
     }
 
 
-@cache
-def _shell() -> Template:
-    return Template((Path(__file__).parent / "receipt.html").read_text(encoding="utf-8"))
-
-
-def _page_of(then: Mapping[str, Any]) -> str:
+def _page_of(then: Mapping[str, Any]) -> Response:
     """To keep and to print. Whatever a receipt holds becomes text."""
     index, engine = then["index"], then["engine"]
     both = zip(then["passages"], then["passages_sha256"], strict=True)
@@ -201,7 +195,8 @@ def _page_of(then: Mapping[str, Any]) -> str:
         "engine": f"openbook {engine['version']}, {engine['precision']}",
         "signature": then["signature"],
     }
-    return _shell().substitute(
+    return filled_page(
+        Path(__file__).parent / "receipt.html",
         question=escape(then["question"]),
         answer=escape("(withheld)" if then["answer"] is None else then["answer"]),
         facts="".join(
