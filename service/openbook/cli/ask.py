@@ -116,7 +116,7 @@ def ask(
     With --compare wiki-2016 --compare wiki-2018, asks both and shows side by side what each says and read.
 
     With --file questions.jsonl --out answers.jsonl, asks every question of a running service. The same command goes on
-    where it was stopped, and asks what failed again.
+    where it was stopped, and asks again what has no answer.
     """
     drawn, unasked = picture is not None, not conversing and (question is None) == (file is None)
     alone = "leave out --compare, --heat-map, --json and"
@@ -179,10 +179,9 @@ def _ask_file(file: Path, out: Path, asking: AskingAll) -> None:
     questions = read_json_lines(file, QuestionLine)
     with AnswerFile(out, asking.options) as answers:
         answers.check(questions)
-        answers.drop_errors()
-        asking.ask(questions, answers)
-    say(summary(answers))
-    if answers.failed:
+        failed = asking.ask(questions, answers)
+    say(summary(answers, failed))
+    if failed:
         raise typer.Exit(1)
 
 

@@ -1,4 +1,4 @@
-"""openbook ask --file: the questions of a file, each with its answer or its error in another."""
+"""openbook ask --file: the questions of a file, each with its answer in another."""
 
 import asyncio
 import fcntl
@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from openbook.cli.consoles import printable
 from openbook.cli.progress import ProgressBar
 from openbook.errors import SettingInvalid
 from openbook.storage.durable import append_line, open_regular, sync_folder
@@ -34,7 +35,7 @@ class QuestionLine(BaseModel):
 
 
 class AnswerLine(BaseModel):
-    """A line of the file of answers: `response` is the body of POST /answer, `error` its problem's code and detail.
+    """A line of the file of answers: `response` is the body of POST /answer.
 
     `line` says where the question stands in its file, from 1; `options` are what all were asked with.
     """
@@ -45,13 +46,14 @@ class AnswerLine(BaseModel):
     id: str | int | None = None
     question: str
     options: Mapping[str, Any]
-    response: Mapping[str, Any] | None = None
-    error: Mapping[str, str] | None = None
+    response: Mapping[str, Any]
 
 
 # by their lines in the file
 Questions = Mapping[int, QuestionLine]
 Asked = tuple[int, QuestionLine]
+Failed = dict[int, Refused | Silent]
+Reply = Mapping[str, Any] | Refused | Silent
 
 
 class AnswerFile:
@@ -63,15 +65,13 @@ class AnswerFile:
     def __init__(self, path: Path, options: Mapping[str, Any]) -> None:
         self._path, self._options = path, dict(options)
         self.answered: dict[int, str] = {}
-        # the code of each error
-        self.failed: dict[int, str] = {}
         self.withheld = 0
 
     def __enter__(self) -> Self:
         """Raises SettingInvalid where another process writes the file, or where it holds something else."""
         self._descriptor = open_regular(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
-            self._lock(self._descriptor)
+            self._lock()
             sync_folder(self._path.parent)
             self._cut_half_a_line()
             for record in self._records():
@@ -92,43 +92,16 @@ class AnswerFile:
             if line not in questions or questions[line].question != question:
                 raise self._refused(f"holds the answer to another question than line {line} of --file")
 
-    def add(self, asked: Asked, response: Mapping[str, Any] | Refused | Silent) -> None:
+    def add(self, asked: Asked, response: Mapping[str, Any]) -> None:
         line, question = asked
         named = question.model_dump(exclude_unset=True)
-        record = AnswerLine(line=line, options=self._options, **named, **_outcome(response))
+        record = AnswerLine(line=line, options=self._options, **named, response=response)
         self._keep(record)
         append_line(self._descriptor, record.model_dump_json(exclude_unset=True).encode())
 
-    def drop_errors(self) -> None:
-        """Forget the errors, so that their questions are asked again."""
-        if not self.failed:
-            return
-        aside = self._path.with_name(f".{self._path.name}-retry")
-        descriptor = open_regular(aside, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC)
-        try:
-            # before the new file takes the name: another process must never find it unlocked
-            self._lock(descriptor)
-            with os.fdopen(descriptor, "wb", closefd=False) as file:
-                for record in self._records():
-                    if record.error is None:
-                        file.write(record.model_dump_json(exclude_unset=True).encode() + b"\n")
-            os.fsync(descriptor)
-            aside.replace(self._path)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(self._descriptor)
-        self._descriptor = descriptor
-        sync_folder(self._path.parent)
-        for line in self.failed:
-            del self.answered[line]
-        self.failed.clear()
-
     def _keep(self, record: AnswerLine) -> None:
         self.answered[record.line] = record.question
-        if record.error is not None:
-            self.failed[record.line] = record.error.get("code", "")
-        self.withheld += bool(record.response and record.response.get("abstained"))
+        self.withheld += bool(record.response.get("abstained"))
 
     def _records(self) -> Iterator[AnswerLine]:
         with self._path.open("rb") as file:
@@ -145,9 +118,9 @@ class AnswerFile:
         with self._path.open("rb") as file:
             os.ftruncate(self._descriptor, sum(len(line) for line in file if line.endswith(b"\n")))
 
-    def _lock(self, descriptor: int) -> None:
+    def _lock(self) -> None:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise self._refused("another process is writing it") from error
 
@@ -165,60 +138,67 @@ class AskingAll:
     options: AnswerOptions
     token: str | None = None
 
-    def ask(self, questions: Questions, answers: AnswerFile) -> None:
-        """Ask what has no answer yet, in the order of the file, and show how far it is."""
+    def ask(self, questions: Questions, answers: AnswerFile) -> Failed:
+        """Ask what has no answer yet, in the order of the file, and show how far it is. Returns what has none still."""
         left = [one for one in questions.items() if one[0] not in answers.answered]
-        total = len(questions)
-        stopped = "Each answer so far is kept; the same command goes on."
-        with ProgressBar(stopped=stopped) as bar:
-            bar.update(total - len(left), total, ASK)
-            asyncio.run(self._ask(left, answers, lambda: bar.update(len(answers.answered), total, ASK)))
+        failed: Failed = {}
+        with ProgressBar(stopped="Each answer so far is kept; the same command goes on.") as bar:
 
-    async def _ask(self, questions: Sequence[Asked], answers: AnswerFile, written: Callable[[], None]) -> None:
+            def show() -> None:
+                bar.update(len(answers.answered) + len(failed), len(questions), ASK)
+
+            show()
+            asyncio.run(self._ask(left, answers, failed, show))
+        return failed
+
+    async def _ask(
+        self, questions: Sequence[Asked], answers: AnswerFile, failed: Failed, show: Callable[[], None]
+    ) -> None:
         room = asyncio.Semaphore(self.at_once)
         async with AsyncOpenbook(self.url, token=self.token, timeout_s=self.timeout_s, retries=RETRIES) as service:
 
-            async def ask(question: str) -> Mapping[str, Any] | Refused | Silent:
+            async def ask(question: str) -> Reply:
                 async with room:
                     try:
                         return (await service.answer(question, **self.options)).body()
                     except (Refused, Silent) as error:
                         return error
 
+            async def keep_first() -> None:
+                one, task = asked[0]
+                reply = await task
+                if isinstance(reply, Refused | Silent):
+                    failed[one[0]] = reply
+                else:
+                    answers.add(one, reply)
+                asked.popleft()
+                show()
+
             # one that takes long holds back what is written behind it, but not what is asked
-            asked: deque[tuple[Asked, asyncio.Task[Mapping[str, Any] | Refused | Silent]]] = deque()
+            asked: deque[tuple[Asked, asyncio.Task[Reply]]] = deque()
             try:
                 for one in questions:
                     asked.append((one, asyncio.create_task(ask(one[1].question))))
                     if len(asked) >= 2 * self.at_once:
-                        await _write_first(asked, answers, written)
+                        await keep_first()
                 while asked:
-                    await _write_first(asked, answers, written)
+                    await keep_first()
             finally:
                 for _, task in asked:
                     task.cancel()
                 await asyncio.gather(*(task for _, task in asked), return_exceptions=True)
 
 
-def _outcome(response: Mapping[str, Any] | Refused | Silent) -> dict[str, Any]:
-    if isinstance(response, (Refused, Silent)):
-        return {"error": {"code": response.code, "detail": str(response)}}
-    return {"response": response}
-
-
-async def _write_first(asked: deque[Any], answers: AnswerFile, written: Callable[[], None]) -> None:
-    one, task = asked[0]
-    answers.add(one, await task)
-    asked.popleft()
-    written()
-
-
-def summary(answers: AnswerFile) -> str:
-    """How it ended, in a sentence."""
-    total, failed = len(answers.answered), Counter(answers.failed.values())
-    said = f"{total - failed.total() - answers.withheld:,} of {total:,} questions have an answer"
+def summary(answers: AnswerFile, failed: Failed) -> str:
+    """How it ended: a sentence, and one for each code of an error."""
+    n_answered = len(answers.answered)
+    said = f"{n_answered - answers.withheld:,} of {n_answered + len(failed):,} questions have an answer"
     said += f'; "I do not know": {answers.withheld:,}' if answers.withheld else ""
     if not failed:
         return said
-    codes = ", ".join(f"{code}: {count:,}" for code, count in failed.most_common())
-    return f"{said}; errors: {codes}. The same command asks these again."
+    codes = Counter(error.code for error in failed.values()).most_common()
+    said += f"; errors: {', '.join(f'{code}: {count:,}' for code, count in codes)}. The same command asks these again."
+    for code, _ in codes:
+        line, error = next(one for one in failed.items() if one[1].code == code)
+        said += f"\nline {line} [{code}]: {printable(str(error))}"
+    return said
