@@ -16,7 +16,7 @@ from openbook.cli.consoles import messages, output, print_json, say
 from openbook.cli.heat_map import heat_map
 from openbook.cli.options import URL, argument, file_to_write, option, svg_to_write, with_options
 from openbook.cli.rendering import show_answer, show_comparison
-from openbook.entities import AnswerOptions, Decoding, ModelKind, RetrieverChoice
+from openbook.entities import Decoding, ModelKind, RetrieverChoice
 from openbook.errors import FilterInvalid, SettingInvalid
 from openbook.settings import Settings
 from openbook.storage.filters import parse_filter
@@ -26,8 +26,6 @@ from openbook_client import Answer, Comparison, Openbook, Silent, Unreachable
 from openbook_client.calls import AbstainAbove
 
 T = TypeVar("T")
-
-DEFAULTS = AnswerOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +44,10 @@ class Asking:
         None, "How RAG-Sequence scores its candidates. Without it, thorough where the generator can."
     )
     num_beams: int | None = option(None, "Width of the beam search; 1 is greedy. Without it, as many as --num-answers.")
-    max_new_tokens: int = option(DEFAULTS.max_new_tokens, "Longest answer, in tokens.")
-    num_answers: int = option(DEFAULTS.num_answers, "Answers to show, at most --num-beams.")
+    max_new_tokens: int | None = option(
+        None, "Longest answer, in tokens. Without it, 32, or as many as the service allows where that is less."
+    )
+    num_answers: int = option(1, "Answers to show, at most --num-beams.")
     retriever: RetrieverChoice | None = option(
         None,
         "Retriever: dense is DPR, bm25 scores words, hybrid combines both, reranked scores candidates with a "
@@ -137,16 +137,19 @@ def ask(
     ):
         if wrong:
             raise SettingInvalid(setting=setting, reason=reason)
-    options = {
+    named = {
         **asdict(asking),
         "abstain": _abstaining(abstain),
         "search": _parsed("--search", search),
         "filter": _filter(chosen),
-        **({} if compare else {"index": index, "without": without or None}),
+        "index": index,
+        "without": without or None,
     }
+    options: Any = {name: value for name, value in named.items() if value is not None}
     if file is not None and out is not None:
-        given: Any = {name: value for name, value in options.items() if value is not None}
-        asking_all = AskingAll(url or url_of(settings), settings.timeout_s, at_once, given, revealed(settings.api_key))
+        asking_all = AskingAll(
+            url or url_of(settings), settings.timeout_s, at_once, options, revealed(settings.api_key)
+        )
         _ask_file(file, out, asking_all)
         return
 

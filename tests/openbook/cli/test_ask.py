@@ -54,6 +54,13 @@ def test_in_this_process_the_answer_is_the_services(run: Run, service: str, here
     assert local | {"seconds": None} == there | {"seconds": None}
 
 
+def test_a_service_that_allows_fewer_tokens_than_usual_answers(
+    run: Run, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENBOOK_MAX_NEW_TOKENS", "3")
+    assert len(run("ask", QUESTION, *here, "--json").json["tokens"]) <= 3
+
+
 def test_in_this_process_a_version_may_be_named(run: Run, here: Here) -> None:
     assert run("ask", QUESTION, *here, "--json", "--index", "tiny-2018").json["index"]["version"] == "tiny-2018"
 
