@@ -19,9 +19,11 @@ pytest_plugins = [
     "tests.fixtures.checkpoints",
     "tests.fixtures.clock",
     "tests.fixtures.command_line",
+    "tests.fixtures.indexes",
+    # needs the one before
     "tests.fixtures.databases",
     "tests.fixtures.evaluation",
-    "tests.fixtures.indexes",
+    "tests.fixtures.stepping",
     "tests.fixtures.stores",
     "tests.fixtures.summary",
     "tests.fixtures.causal",

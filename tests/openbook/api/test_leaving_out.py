@@ -6,7 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from openbook_client.results import Answer
-from tests.openbook.api.conftest import BODIES, BOTH_KINDS, PINNED, MakeClient, ended_with, without_seconds
+from tests.openbook.api.conftest import BODIES, PINNED, MakeClient, ended_with, without_seconds
 from tests.openbook.api.test_streaming import events_of
 
 ASKED = PINNED["/answer"]
@@ -14,22 +14,6 @@ ASKED = PINNED["/answer"]
 
 def answered(client: TestClient, **more: Any) -> Answer:
     return Answer.model_validate(client.post("/answer", json=ASKED | more).raise_for_status().json())
-
-
-@BOTH_KINDS
-@pytest.mark.parametrize("model", ["token", "sequence"])
-def test_without_a_passage_the_answer_is_what_leaving_it_out_said(reader: TestClient, model: str) -> None:
-    whole = answered(reader, model=model, leave_one_out=True)
-    assert whole.leave_one_out is not None
-    assert [one.passage_id for one in whole.leave_one_out] == [one.passage_id for one in whole.passages]
-    for one in whole.leave_one_out:
-        fresh = answered(reader, model=model, without=[one.passage_id])
-        assert (fresh.answer, fresh.log_prob) == (one.answer, pytest.approx(one.log_prob, abs=2e-4))
-        assert fresh.no_answer == pytest.approx(one.no_answer, abs=2e-4)
-        assert fresh.leave_one_out is None
-        shares = {passage.passage_id: passage.posterior for passage in fresh.passages}
-        expected = [shares.get(passage.passage_id, 0.0) for passage in whole.passages]
-        assert list(one.posterior) == pytest.approx(expected, abs=2e-4)
 
 
 def test_it_is_withheld_where_the_answer_would_be(reader: TestClient) -> None:

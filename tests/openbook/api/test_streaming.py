@@ -18,12 +18,12 @@ from starlette.testclient import TestClient
 from openbook.api import server as api_server
 from openbook.api import streaming
 from openbook.api.streaming import asks_for_events
-from openbook.rag import decoding
 from openbook.settings import Settings
 from tests.fixtures.clock import Clock
+from tests.fixtures.stepping import Stepping
 from tests.openbook.api.conftest import PERU, SlowSearch, connect, ended_with, get
 from tests.openbook.api.test_server import counted
-from tests.waiting import HELD_S, PATIENCE_S, until
+from tests.waiting import PATIENCE_S, until
 
 QUESTION: dict[str, Any] = {"question": PERU, "n_docs": 4, "max_new_tokens": 6}
 STREAM = QUESTION | {"stream": True}
@@ -53,35 +53,6 @@ def streaming_from(server: str, body: dict[str, Any]) -> Iterator[Iterator[Event
             lines = (line for line in response.iter_lines() if line and not line.startswith(":"))
             pairs = zip(lines, lines, strict=True)
             yield ((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in pairs)
-
-
-class Stepping:
-    """Holds the decoder before each step until the test lets it go on; at its end all steps go on."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._may = threading.Semaphore(0)
-        self.waited_in_vain = False
-        best = decoding.best_continuations
-
-        def held(*given: object, **named: object) -> object:
-            if not self._may.acquire(timeout=HELD_S):
-                # the error alone would end the work, as the end of the client should
-                self.waited_in_vain = True
-                raise TimeoutError
-            return best(*given, **named)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(decoding, "best_continuations", held)
-
-    def go_on(self, steps: int = 100_000) -> None:
-        self._may.release(steps)
-
-
-@pytest.fixture
-def stepping(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stepping]:
-    stepping = Stepping(monkeypatch)
-    yield stepping
-    stepping.go_on()
-    assert not stepping.waited_in_vain
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """An answer told while it is made: in order, from one version, with its place and its lease given back."""
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -18,6 +17,7 @@ from openbook.errors import InvalidRequest
 from openbook.rag import decoding
 from openbook.rag.engine import RagEngine
 from openbook.storage.index_store import IndexStore
+from tests.fixtures.stepping import Stepping
 from tests.openbook.application.conftest import samples
 from tests.openbook.application.test_answer_together import LONG, QUESTIONS, Crowd
 from tests.waiting import PATIENCE_S, until
@@ -46,25 +46,6 @@ def assert_whole(events: Events, *, passages: int = 1) -> Answer:
 @pytest.fixture
 def crowd(engine: RagEngine, live: LiveIndex, store: IndexStore) -> Crowd:
     return Crowd(engine, live, store)
-
-
-class Stepping:
-    """Holds the decoder before each step until the test lets it go on, and counts the steps."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.steps = 0
-        self._may = threading.Semaphore(0)
-        best = decoding.best_continuations
-
-        def held(*given: object, **named: object) -> object:
-            assert self._may.acquire(timeout=PATIENCE_S)
-            self.steps += 1
-            return best(*given, **named)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(decoding, "best_continuations", held)
-
-    def go_on(self, steps: int = 1000) -> None:
-        self._may.release(steps)
 
 
 def test_a_stream_tells_passages_then_tokens_then_the_answer(

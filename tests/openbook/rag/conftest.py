@@ -153,6 +153,14 @@ def references(tiny: Subject) -> Callable[[Case], Reference]:
     return of
 
 
+def assert_same(found: Hypothesis, expected: Hypothesis, *, tolerance: float = 1e-4) -> None:
+    assert found.token_ids == expected.token_ids
+    assert found.log_prob == pytest.approx(expected.log_prob, abs=tolerance)
+    assert found.token_log_probs == pytest.approx(expected.token_log_probs, abs=tolerance)
+    for column, other in zip(found.posterior, expected.posterior, strict=True):
+        assert column == pytest.approx(other, abs=tolerance)
+
+
 @pytest.fixture
 def folder(tiny_checkpoint: Path, tmp_path: Path) -> Path:
     """A copy that a test may break."""

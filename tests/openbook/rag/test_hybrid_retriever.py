@@ -16,7 +16,7 @@ from openbook.rag.retriever import Bm25Retriever, HybridRetriever, QuestionEncod
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.checkpoints import WORDS
-from tests.fixtures.databases import IN_MILVUS, listing, push_all_vectors
+from tests.fixtures.databases import IN_MILVUS, publish_as
 from tests.fixtures.indexes import publish_tiny, tiny_vectors
 from tests.openbook.rag.conftest import Case, Subject
 
@@ -40,13 +40,7 @@ def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         Passage(f"p{row}", " ".join(dice.choice(words, 2)), " ".join(dice.choice(words, dice.integers(3, 30))))
         for row in range(N_ROWS)
     ]
-    store = IndexStore(tmp_path_factory.mktemp("indexes"))
-    index_type = "flat" if request.param == "milvus" else request.param
-    publish_tiny(store, "tiny-2016", passages=passages, vectors=tiny_vectors(passages), index_type=index_type)
-    if request.param == "milvus":
-        pushed = push_all_vectors(store.folder, tmp_path_factory.mktemp("milvus"))
-        store = IndexStore(pushed, listing(pushed))
-    yield from opened(store)
+    yield from opened(publish_as(request.param, tmp_path_factory, passages=passages, vectors=tiny_vectors(passages)))
 
 
 @pytest.fixture(scope="module")

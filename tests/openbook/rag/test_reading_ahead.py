@@ -18,7 +18,7 @@ from openbook.rag.reading_ahead import PATIENCE, ReadingAhead
 from openbook.rag.transformers_state import TransformersState
 from tests.fixtures.causal import write_causal
 from tests.openbook.plugins.generators.test_causal_exact import Causal, read
-from tests.openbook.rag.conftest import Case, Subject, make_case
+from tests.openbook.rag.conftest import Case, Subject, assert_same, make_case
 from tests.reference.reference import Found
 
 MAX_NEW_TOKENS = 9
@@ -69,14 +69,6 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         monkeypatch.setattr(kind, "read", counted)
     return counts
-
-
-def assert_same(found: Hypothesis, expected: Hypothesis) -> None:
-    assert found.token_ids == expected.token_ids
-    assert found.log_prob == pytest.approx(expected.log_prob, abs=1e-4)
-    assert found.token_log_probs == pytest.approx(expected.token_log_probs, abs=1e-4)
-    for column, other in zip(found.posterior, expected.posterior, strict=True):
-        assert column == pytest.approx(other, abs=1e-4)
 
 
 def holding(answer: Sequence[int], n_docs: int, dice: random.Random) -> list[list[int]]:

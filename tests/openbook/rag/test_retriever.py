@@ -10,7 +10,7 @@ import torch
 from openbook.rag.retriever import DenseRetriever, QuestionEncoder, Search
 from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
-from tests.fixtures.databases import IN_MILVUS, listing, push_all_vectors
+from tests.fixtures.databases import IN_MILVUS, publish_as
 from tests.fixtures.indexes import publish_tiny, tiny_passages, tiny_vectors
 from tests.openbook.rag.conftest import Subject
 
@@ -24,12 +24,7 @@ def encoder(tiny: Subject) -> QuestionEncoder:
 
 @pytest.fixture(scope="module", params=["flat", "hnsw", IN_MILVUS])
 def snapshot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexSnapshot]:
-    store = IndexStore(tmp_path_factory.mktemp("indexes"))
-    publish_tiny(store, "tiny-2016", index_type="flat" if request.param == "milvus" else request.param)
-    if request.param == "milvus":
-        pushed = push_all_vectors(store.folder, tmp_path_factory.mktemp("milvus"))
-        store = IndexStore(pushed, listing(pushed))
-    opened = store.open("tiny-2016")
+    opened = publish_as(request.param, tmp_path_factory).open("tiny-2016")
     yield opened
     opened.close()
 

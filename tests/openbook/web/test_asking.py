@@ -16,8 +16,8 @@ from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from openbook.storage.index_store import IndexStore
 from tests.fixtures.indexes import publish_tiny, tiny_passages
+from tests.fixtures.stepping import Stepping
 from tests.openbook.api.conftest import SlowSearch, get, post, serving
-from tests.openbook.api.test_streaming import Stepping
 from tests.openbook.web.asking import LINK, QUESTION, expect
 from tests.openbook.web.conftest import OpenPage, Page, ask
 from tests.waiting import until
@@ -340,76 +340,68 @@ def test_text_that_looks_like_markup_is_shown_as_text(app: FastAPI, settings: Se
 
 
 def test_an_answer_is_shown_while_it_is_made_and_announced_once(
-    server: str, open_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+    server: str, open_page: OpenPage, stepping: Stepping
 ) -> None:
-    stepping = Stepping(monkeypatch)
-    try:
-        page = open_page(server)
-        # what is announced names the version, which the page asks for when it opens
-        expect(page.locator("#live")).to_contain_text("tiny-2016")
-        page.evaluate(
-            """() => {
-              window.said = [];
-              const node = document.getElementById("announcements");
-              new MutationObserver(() => window.said.push(node.textContent)).observe(node, {childList: true});
-            }"""
-        )
-        ask(page, QUESTION)
-        telling = page.locator(".telling")
-        expect(telling.locator(".asked")).to_have_text(QUESTION)
-        expect(telling).to_have_attribute("aria-busy", "true")
-        # the passages stand there before anything is said
-        assert telling.locator(".passages li").count() == 5
-        heads = telling.locator(".heat thead th.token:not(.prior):not(.whole)")
-        assert heads.count() == 0
-        for step in range(1, 3):
-            stepping.go_on(1)
-            expect(heads).to_have_count(step)
-            assert page.locator(".heat tbody tr").first.locator("td").count() == step + 2
-        expect(page.locator("#waiting")).to_be_visible()
-        so_far = telling.locator(".says").text_content()
-        # what is opened meanwhile stays open, and keeps the focus
-        page.locator(".words > summary").focus()
-        page.keyboard.press("Enter")
-        stepping.go_on()
-        expect(page.locator(".answer .says")).to_be_visible()
-        expect(telling).to_have_count(0)
-        shown = page.locator(".answer .says").text_content()
-        assert shown.casefold().startswith(so_far.strip().casefold())
-        expect(page.locator(".answer .words > summary")).to_be_focused()
-        expect(page.get_by_role("toolbar")).to_be_visible()
-        assert heads.count() == 0
-        answer = post(f"{server}/answer", json={"question": QUESTION}).json()
-        assert page.locator(".tokens button").count() == len(answer["tokens"])
-        assert page.evaluate("window.said") == [
-            "Asking tiny-2016 …",
-            f"{shown}. From tiny-2016, text of 21 December 2016, generation 0.",
-        ]
-    finally:
-        stepping.go_on()
+    page = open_page(server)
+    # what is announced names the version, which the page asks for when it opens
+    expect(page.locator("#live")).to_contain_text("tiny-2016")
+    page.evaluate(
+        """() => {
+          window.said = [];
+          const node = document.getElementById("announcements");
+          new MutationObserver(() => window.said.push(node.textContent)).observe(node, {childList: true});
+        }"""
+    )
+    ask(page, QUESTION)
+    telling = page.locator(".telling")
+    expect(telling.locator(".asked")).to_have_text(QUESTION)
+    expect(telling).to_have_attribute("aria-busy", "true")
+    # the passages stand there before anything is said
+    assert telling.locator(".passages li").count() == 5
+    heads = telling.locator(".heat thead th.token:not(.prior):not(.whole)")
+    assert heads.count() == 0
+    for step in range(1, 3):
+        stepping.go_on(1)
+        expect(heads).to_have_count(step)
+        assert page.locator(".heat tbody tr").first.locator("td").count() == step + 2
+    expect(page.locator("#waiting")).to_be_visible()
+    so_far = telling.locator(".says").text_content()
+    # what is opened meanwhile stays open, and keeps the focus
+    page.locator(".words > summary").focus()
+    page.keyboard.press("Enter")
+    stepping.go_on()
+    expect(page.locator(".answer .says")).to_be_visible()
+    expect(telling).to_have_count(0)
+    shown = page.locator(".answer .says").text_content()
+    assert shown.casefold().startswith(so_far.strip().casefold())
+    expect(page.locator(".answer .words > summary")).to_be_focused()
+    expect(page.get_by_role("toolbar")).to_be_visible()
+    assert heads.count() == 0
+    answer = post(f"{server}/answer", json={"question": QUESTION}).json()
+    assert page.locator(".tokens button").count() == len(answer["tokens"])
+    assert page.evaluate("window.said") == [
+        "Asking tiny-2016 …",
+        f"{shown}. From tiny-2016, text of 21 December 2016, generation 0.",
+    ]
 
 
 def test_half_an_answer_goes_when_it_is_cancelled_or_fails(
-    app: FastAPI, settings: Settings, server: str, open_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+    app: FastAPI, settings: Settings, server: str, open_page: OpenPage, stepping: Stepping
 ) -> None:
-    stepping = Stepping(monkeypatch)
-    try:
-        page = open_page(server)
-        ask(page, QUESTION)
-        expect(page.locator(".telling")).to_be_visible()
-        page.get_by_role("button", name="Cancel", exact=True).click()
-        expect(page.get_by_role("status")).to_have_text("Cancelled.")
-        expect(page.locator("#turns")).to_be_empty()
-        stepping.go_on(1)
-        until(lambda: "openbook_questions_running 0.0" in get(f"{server}/metrics").text)
-        ask(page, QUESTION)
-        expect(page.locator(".telling")).to_be_visible()
-        app.state.services.pool.stop()
-        stepping.go_on(1)
-        expect(page.locator("#trouble-text")).to_contain_text("not_ready")
-        expect(page.locator("#turns")).to_be_empty()
-    finally:
-        stepping.go_on()
+    page = open_page(server)
+    ask(page, QUESTION)
+    expect(page.locator(".telling")).to_be_visible()
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    expect(page.get_by_role("status")).to_have_text("Cancelled.")
+    expect(page.locator("#turns")).to_be_empty()
+    stepping.go_on(1)
+    until(lambda: "openbook_questions_running 0.0" in get(f"{server}/metrics").text)
+    ask(page, QUESTION)
+    expect(page.locator(".telling")).to_be_visible()
+    app.state.services.pool.stop()
+    stepping.go_on(1)
+    expect(page.locator("#trouble-text")).to_contain_text("not_ready")
+    expect(page.locator("#turns")).to_be_empty()
 
 
 def test_enter_asks_and_shift_with_enter_breaks_the_line_of_a_field_that_grows(

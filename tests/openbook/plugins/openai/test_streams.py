@@ -20,9 +20,9 @@ from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
 from openbook.settings import Settings
 from tests.fixtures.clock import Clock
+from tests.fixtures.stepping import Stepping
 from tests.openbook.api.conftest import PERU, SlowSearch, serving, without_seconds
 from tests.openbook.api.test_server import counted
-from tests.openbook.api.test_streaming import Stepping
 from tests.openbook.plugins.openai.test_calls import client_of, text_of
 from tests.waiting import PATIENCE_S, until
 
@@ -73,13 +73,6 @@ def deltas_of(call: str, parts: list[dict[str, Any]], index: int = 0) -> list[st
         return [one["delta"] for one in parts if one["type"] == "response.output_text.delta"]
     choices = [choice for one in parts for choice in one["choices"] if choice["index"] == index]
     return [choice["delta"].get("content") or "" for choice in choices]
-
-
-@pytest.fixture
-def stepping(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stepping]:
-    stepping = Stepping(monkeypatch)
-    yield stepping
-    stepping.go_on()
 
 
 @pytest.mark.parametrize(
