@@ -54,15 +54,15 @@ class FaissSnapshot(IndexSnapshot):
             self._vectors.close()
         super().close()
 
-    def _search(
+    def _nearest(
         self, queries: NDArray[np.float32], k: int, chosen: Mapping[str, int], allowed: NDArray[np.bool_] | None
-    ) -> NDArray[np.int64]:
+    ) -> list[Nearest]:
         if self._vectors is None:
             found = self._index.search(queries, k, parameters=chosen, allowed=allowed)  # (Q, k)
             if (found < 0).any():
                 # FAISS compares products, and no comparison with NaN holds
                 raise IndexCorrupt("file", version=self.info.version, file=INDEX_FILE, reason="a vector is not finite.")
-            return found
+            return [best_first(rows, self.products(query, rows), k) for query, rows in zip(queries, found, strict=True)]
         n_rows = len(self) if allowed is None else int(np.count_nonzero(allowed))
         n_proposed = min(n_rows, max(k, chosen[N_CANDIDATES]))
         if allowed is not None and (n_proposed == n_rows or not self._index.can_choose):
@@ -70,26 +70,19 @@ class FaissSnapshot(IndexSnapshot):
             proposed = np.broadcast_to(np.flatnonzero(allowed), (len(queries), n_rows))  # (Q, C)
         else:
             proposed = self._index.search(queries, n_proposed, least=k, parameters=chosen, allowed=allowed)  # (Q, C)
-        return np.stack([self._best(query, rows, k, allowed) for query, rows in zip(queries, proposed, strict=True)])
-
-    def _nearest(
-        self, queries: NDArray[np.float32], k: int, chosen: Mapping[str, int], allowed: NDArray[np.bool_] | None
-    ) -> list[Nearest]:
-        found = self._search(queries, k, chosen, allowed)  # (Q, K)
-        return [best_first(rows, self.products(query, rows)) for query, rows in zip(queries, found, strict=True)]
+        return [self._best(query, rows, k, allowed) for query, rows in zip(queries, proposed, strict=True)]
 
     def _best(
         self, query: NDArray[np.float32], rows: NDArray[np.int64], k: int, allowed: NDArray[np.bool_] | None
-    ) -> NDArray[np.int64]:
-        """Of the rows that the index proposes, -1 being none, the k with the largest exact inner products: (k,)."""
+    ) -> Nearest:
+        """Of the rows that the index proposes, -1 being none, the k with the largest exact inner products."""
         rows = rows[rows >= 0]  # (c,)
         if len(rows) < k:
             # the index is of no help: (N,)
             rows = np.arange(len(self)) if allowed is None else np.flatnonzero(allowed)
         # in float64, as the scores of the prior: both must see the same order
         scores = [exact_products(query, self.vectors(rows[part].tolist())) for part in slices(len(rows))]
-        best = np.argsort(-np.concatenate(scores), kind="stable")[:k]  # (k,)
-        return np.asarray(rows[best], dtype=np.int64)
+        return best_first(rows, np.concatenate(scores), k)
 
     def _warm_vectors(self, count: Callable[[int], None]) -> None:
         # beside short codes, text and vectors are meant to stay on the disk

@@ -87,19 +87,9 @@ class IndexSnapshot(ABC):
         parameters: Mapping[str, int] | None = None,
         allowed: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.int64]:
-        """Rows of the k passages with the largest inner product, best first: (Q, d) -> (Q, k).
-
-        Every entry is a row of this index; with `allowed` (N,) one for which it is true, and all of these where they
-        are fewer than k. `parameters` are efSearch, nprobe or candidates for this call in place of the manifest's. A
-        lossy index proposes `candidates` rows; their order, and which k of them are kept, is that of the exact inner
-        products with the stored vectors. One thread: answering is parallel over questions, not within a search.
-        Raises InvalidRequest for k above the number of passages and for a parameter that the index does not have,
-        IndexIncompatible for vectors of another length.
-        """
-        k, chosen = self._checked(queries, k, parameters, allowed)
-        if not k:
-            return np.empty((len(queries), 0), dtype=np.int64)
-        return self._search(queries, k, chosen, allowed)
+        """The rows of `nearest`: (Q, d) -> (Q, k)."""
+        found = self.nearest(queries, k, parameters=parameters, allowed=allowed)
+        return np.array([one.rows for one in found], dtype=np.int64)
 
     def nearest(
         self,
@@ -109,7 +99,15 @@ class IndexSnapshot(ABC):
         parameters: Mapping[str, int] | None = None,
         allowed: NDArray[np.bool_] | None = None,
     ) -> list[Nearest]:
-        """What `search` finds, in the order of the exact inner products, and these. Raises what `search` raises."""
+        """The k passages with the largest inner product for each of `queries` (Q, d), best first.
+
+        Every row is one of this index; with `allowed` (N,) one for which it is true, and all of these where they are
+        fewer than k. `parameters` are efSearch, nprobe or candidates for this call in place of the manifest's. The
+        index proposes rows, a lossy one `candidates` of them; their order, and which k of them are kept, is that of the
+        exact inner products with the stored vectors. One thread: answering is parallel over questions, not within a
+        search. Raises InvalidRequest for k above the number of passages and for a parameter that the index does not
+        have, IndexIncompatible for vectors of another length.
+        """
         k, chosen = self._checked(queries, k, parameters, allowed)
         if not k:
             return [Nearest(np.empty(0, dtype=np.int64), np.empty(0))] * len(queries)
@@ -228,16 +226,10 @@ class IndexSnapshot(ABC):
     _knobs: tuple[int, bool] = (0, False)
 
     @abstractmethod
-    def _search(
-        self, queries: NDArray[np.float32], k: int, chosen: Mapping[str, int], allowed: NDArray[np.bool_] | None
-    ) -> NDArray[np.int64]:
-        """As `search`, whose checks have passed, with 1 <= k <= the number of allowed rows."""
-
-    @abstractmethod
     def _nearest(
         self, queries: NDArray[np.float32], k: int, chosen: Mapping[str, int], allowed: NDArray[np.bool_] | None
     ) -> list[Nearest]:
-        """As `nearest`, likewise."""
+        """As `nearest`, whose checks have passed, with 1 <= k <= the number of allowed rows."""
 
     @abstractmethod
     def _warm_vectors(self, count: Callable[[int], None]) -> None:
@@ -252,7 +244,7 @@ class IndexSnapshot(ABC):
         parameters: Mapping[str, int] | None,
         allowed: NDArray[np.bool_] | None,
     ) -> tuple[int, Mapping[str, int]]:
-        """How many rows there are to find, and all parameters. Raises what `search` raises."""
+        """How many rows there are to find, and all parameters. Raises what `nearest` raises."""
         if k < 1:
             raise InvalidRequest(field="n_docs", reason=f"at least 1 is needed, not {k}")
         if k > len(self):
@@ -301,7 +293,7 @@ def exact_products(query: NDArray[np.float32], stored: NDArray[np.float32]) -> N
     return np.asarray(stored.astype(np.float64) @ query.astype(np.float64))
 
 
-def best_first(rows: NDArray[np.int64], products: NDArray[np.float64]) -> Nearest:
-    """Rows (n,) in the order of their products (n,); of equal ones, the row that stands first."""
-    order = np.argsort(-products, kind="stable")  # (n,)
+def best_first(rows: NDArray[np.int64], products: NDArray[np.float64], k: int) -> Nearest:
+    """Of rows (n,) the k with the largest products (n,), in their order; of equal ones, the row that stands first."""
+    order = np.argsort(-products, kind="stable")[:k]  # (k,)
     return Nearest(rows[order], products[order])

@@ -40,11 +40,6 @@ class MilvusSnapshot(IndexSnapshot):
         self._collection.close()
         super().close()
 
-    def _search(
-        self, queries: NDArray[np.float32], k: int, chosen: Mapping[str, int], allowed: NDArray[np.bool_] | None
-    ) -> NDArray[np.int64]:
-        return np.stack([found.rows for found in self._nearest(queries, k, chosen, allowed)])
-
     def _warm_vectors(self, count: Callable[[int], None]) -> None:
         """The database has loaded them; text is meant to stay on the disk."""
 
@@ -62,8 +57,7 @@ class MilvusSnapshot(IndexSnapshot):
         for query, (rows, vectors) in zip(queries, proposed, strict=True):
             # of equal ones the lower row comes first
             rising = np.argsort(checked_rows(rows, len(self)))  # (c,)
-            ranked = best_first(rows[rising], exact_products(query, vectors[rising]))
-            nearest.append(Nearest(ranked.rows[:k], ranked.products[:k]))
+            nearest.append(best_first(rows[rising], exact_products(query, vectors[rising]), k))
         return nearest
 
     def _among(
