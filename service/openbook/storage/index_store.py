@@ -11,7 +11,7 @@ from filelock import FileLock
 from openbook.entities import IndexInfo
 from openbook.errors import IndexCorrupt, NoIndexes, UnknownIndex
 from openbook.settings import Settings
-from openbook.storage import current
+from openbook.storage import current, durable
 from openbook.storage.current import CurrentMark
 from openbook.storage.manifest import MANIFEST, Manifest, open_manifest
 from openbook.storage.snapshot import Identity, IndexSnapshot
@@ -126,6 +126,12 @@ class IndexStore:
     def file(self, version: str, name: str) -> Path:
         """Where a file of a version lies now."""
         return open_manifest(self.find(version), version).folder / name
+
+    def is_in_use(self, version: str) -> bool:
+        """Whether a process, on any machine, has a version open. Raises UnknownIndex, IndexCorrupt."""
+        manifest = open_manifest(self.find(version), version)
+        with durable.unread(manifest.folder / name for name in manifest.info.files) as unread:
+            return not unread
 
     def find(self, version: str) -> Path:
         """The folder of a version. A symbolic link is none: it could lead anywhere.

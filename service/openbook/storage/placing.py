@@ -127,7 +127,7 @@ def prune(store: IndexStore, *, older_than_s: float = PRUNE_AFTER_S) -> int:
     Returns how many files and folders were removed.
     """
     before = time.time() - older_than_s
-    workplace.remove_dead_builds(store.folder, before=before)
+    workplace.remove_dead(workplace.hidden(store.folder, "building"), before)
     for version in store.versions():
         # a folder of another user's stays as it is
         with suppress(OSError):

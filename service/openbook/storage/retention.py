@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from openbook.entities import IndexInfo
 from openbook.errors import IndexCorrupt, IndexInUse, UnknownIndex
-from openbook.storage import durable, workplace
+from openbook.storage import workplace
 from openbook.storage.history import SwapHistory
 from openbook.storage.index_store import IndexStore
-from openbook.storage.manifest import open_manifest
 from openbook.storage.placing import delete_version
 
 DAY_S = 86_400.0
@@ -98,10 +97,8 @@ def _needed(
     if unfinished is not None:
         return f"the unfinished {unfinished} is made from it: finish that, or openbook index delete {unfinished}"
     with suppress(IndexCorrupt, UnknownIndex):
-        manifest = open_manifest(store.find(version), version)
-        with durable.unread(manifest.folder / name for name in manifest.info.files) as unread:
-            if not unread:
-                return "a process has it open"
+        if store.is_in_use(version):
+            return "a process has it open"
     return None
 
 

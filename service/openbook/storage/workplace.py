@@ -1,6 +1,7 @@
-"""The hidden folders beside the versions: `.building-<version>-<random>` and `.deleted-<version>-<random>`.
+"""The hidden folders beside the versions: `.building-<version>-<random>`, `.pulling-<version>-<content>`, and
+`.deleted-<version>-<random>`.
 
-The process that writes in a building folder holds its lock, which tells it from one that a dead process left. A
+The process that writes in one of the first two holds its lock, which tells it from one that a dead process left. A
 deleted version, and each file that a published version no longer names, waits under a `.deleted-` name to be removed.
 """
 
@@ -8,24 +9,24 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
 from openbook.storage import durable
 
-_HIDDEN = re.compile(r"\.(?P<kind>building|deleted)-(?P<version>.+)-[0-9a-f]{8}")
+_HIDDEN = re.compile(r"\.(?P<kind>building|pulling|deleted)-(?P<version>.+)-[0-9a-f]{8}")
 
 
 @contextmanager
 def building(folder: Path, version: str) -> Iterator[Path]:
     """A new locked folder, gone at the end unless it was given the version's name; removes dead builds of `version`."""
-    remove_dead_builds(folder, version)
+    remove_dead(hidden(folder, "building", version))
     while True:
         place = folder / f".building-{version}-{token_hex(4)}"
         place.mkdir()
-        lock = _lock(place, unsupported=True)
+        lock = lock_folder(place, unsupported=True)
         if lock is not None:
             break
     try:
@@ -38,7 +39,7 @@ def building(folder: Path, version: str) -> Iterator[Path]:
 def is_being_built(folder: Path, version: str) -> bool:
     """Whether a living process is making this version."""
     for place in hidden(folder, "building", version):
-        lock = _lock(place, unsupported=False)
+        lock = lock_folder(place, unsupported=False)
         if lock is not None:
             os.close(lock)
         elif place.is_dir():
@@ -46,16 +47,16 @@ def is_being_built(folder: Path, version: str) -> bool:
     return False
 
 
-def remove_dead_builds(folder: Path, version: str | None = None, before: float = math.inf) -> None:
-    """Remove the building folders that no process holds and in which nothing has changed since `before`.
+def remove_dead(places: Iterable[Path], before: float = math.inf) -> None:
+    """Remove those of these folders that no process holds and in which nothing has changed since `before`.
 
     Over NFS a folder's lock is known to its own machine alone: there the age tells a dead build from another machine's.
     """
-    for place in hidden(folder, "building", version):
+    for place in places:
         with suppress(OSError):
             if max(path.lstat().st_mtime for path in (place, *place.iterdir())) >= before:
                 continue
-        lock = _lock(place, unsupported=False)
+        lock = lock_folder(place, unsupported=False)
         if lock is not None:
             shutil.rmtree(place, ignore_errors=True)
             os.close(lock)
@@ -76,7 +77,7 @@ def hidden(folder: Path, kind: str, version: str | None = None) -> list[Path]:
     return found
 
 
-def _lock(place: Path, *, unsupported: bool) -> int | None:
+def lock_folder(place: Path, *, unsupported: bool) -> int | None:
     """The descriptor that holds the lock; None where another process has it or has removed the folder."""
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -8,7 +8,6 @@ writes the files into a folder that their content names, and the manifest last.
 import errno
 import hashlib
 import os
-import re
 import shutil
 import threading
 import time
@@ -28,9 +27,9 @@ from openbook.errors import (
     UnknownIndex,
 )
 from openbook.plugins.objects.object_store import Conflict, ObjectStore
-from openbook.storage import durable
+from openbook.storage import durable, workplace
 from openbook.storage.index_store import IndexStore
-from openbook.storage.manifest import manifest_bytes, open_manifest, parse_manifest
+from openbook.storage.manifest import manifest_bytes, parse_manifest
 from openbook.storage.placing import put_in_place
 
 # Of a pull: so many ranges of so many bytes are asked for at once, and wait in memory for their turn.
@@ -42,7 +41,6 @@ MOST_CHANGES = 3
 # What a pull has left behind is kept for the next one so long.
 LEFTOVER_S = 86_400.0
 FULL = (errno.ENOSPC, errno.EDQUOT)
-_PULLING = re.compile(r"\.pulling-(?P<version>.+)-[0-9a-f]{8}")
 
 # receives the share that is done, and raises what ends the work
 Report = Callable[[float], None]
@@ -81,7 +79,9 @@ def pull(objects: ObjectStore, store: IndexStore, version: str, report: Report, 
                 if local_info(store, version) == info:
                     # another process has pulled it meanwhile
                     return
-                _forget(store.folder, lambda other, of: other != place if of == version else _is_old(other))
+                # of other contents of this version; this pull holds its own
+                workplace.remove_dead(workplace.hidden(store.folder, "pulling", version))
+                workplace.remove_dead(workplace.hidden(store.folder, "pulling"), time.time() - LEFTOVER_S)
                 _fetch(objects, info, where, place, report, count)
                 put_in_place(store, place, info, replace=True)
                 return
@@ -153,15 +153,10 @@ def verify_remote(objects: ObjectStore, version: str, report: Callable[[str], No
 def local_info(store: IndexStore, version: str) -> IndexInfo | None:
     """The manifest on the disk; None where the folder has no version of this name that could be opened."""
     with suppress(OpenbookError):
-        manifest = open_manifest(store.find(version), version)
+        info = store.info(version)
         store.check(version)
-        return manifest.info
+        return info
     return None
-
-
-def make_room(folder: Path, version: str) -> None:
-    """Remove the files that stopped pulls of other versions have left. A running pull keeps its files."""
-    _forget(folder, lambda place, of: of != version)
 
 
 # --- one pull --------------------------------------------------------------------------------------------------
@@ -173,11 +168,9 @@ def _pulling(store: IndexStore, info: IndexInfo, report: Report) -> Iterator[Pat
     place = store.folder / f".pulling-{info.version}-{_content(info)}"
     while True:
         place.mkdir(exist_ok=True)
-        with suppress(FileNotFoundError):
-            descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            if durable.lock(descriptor, place, unsupported=True):
-                break
-            os.close(descriptor)
+        lock = workplace.lock_folder(place, unsupported=True)
+        if lock is not None:
+            break
         report(0.0)
         time.sleep(LOOK_S)
     try:
@@ -187,7 +180,7 @@ def _pulling(store: IndexStore, info: IndexInfo, report: Report) -> Iterator[Pat
         if local_info(store, info.version) == info:
             shutil.rmtree(place, ignore_errors=True)
     finally:
-        os.close(descriptor)
+        os.close(lock)
 
 
 def _fetch(
@@ -284,28 +277,6 @@ def _in_order(
     finally:
         ending.set()
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _forget(folder: Path, wanted: Callable[[Path, str], bool]) -> None:
-    """Remove what stopped pulls left in the folders that are `wanted`, by place and version."""
-    for place in folder.iterdir():
-        found = _PULLING.fullmatch(place.name)
-        with suppress(OSError):
-            if found is not None and wanted(place, found["version"]):
-                _remove_unlocked(place)
-
-
-def _is_old(place: Path) -> bool:
-    return time.time() - place.stat().st_mtime >= LEFTOVER_S
-
-
-def _remove_unlocked(place: Path) -> None:
-    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        if durable.lock(descriptor, place, unsupported=False):
-            shutil.rmtree(place, ignore_errors=True)
-    finally:
-        os.close(descriptor)
 
 
 def _content(info: IndexInfo) -> str:

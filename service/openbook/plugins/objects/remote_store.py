@@ -19,14 +19,13 @@ from openbook.errors import (
     StoreUnreachable,
     UnknownIndex,
 )
-from openbook.plugins.objects.copying import local_info, make_room, pull, push, read_remote, verify_remote
+from openbook.plugins.objects.copying import local_info, pull, push, read_remote, verify_remote
 from openbook.plugins.objects.object_store import ObjectStore
 from openbook.plugins.objects.settings import ObjectsSettings
 from openbook.settings import Settings
+from openbook.storage import workplace
 from openbook.storage.current import NO_CURRENT, CurrentMark, StoreMark
-from openbook.storage.durable import unread
 from openbook.storage.index_store import IndexStore, age, check_version_name
-from openbook.storage.manifest import open_manifest
 from openbook.storage.opening import RemoteVersions, ignore
 from openbook.storage.placing import delete_version, prune
 
@@ -229,7 +228,9 @@ class RemoteStore(RemoteVersions):
         try:
             pull(self.objects, self.copies, version, report, self._count)
         except IndexTooLarge:
-            make_room(self.folder, version)
+            # what a stopped pull of this version has left is gone on with
+            own = workplace.hidden(self.folder, "pulling", version)
+            workplace.remove_dead(set(workplace.hidden(self.folder, "pulling")).difference(own))
             self._tidy(0, ())
             pull(self.objects, self.copies, version, report, self._count)
 
@@ -268,25 +269,16 @@ class RemoteStore(RemoteVersions):
         for version in sorted(copies, key=lambda version: ages[version]):
             if n_left <= keep:
                 break
-            if version in needed or self._is_open(version) or not self._is_in_store(version):
-                continue
             with suppress(OpenbookError):
+                if version in needed or self.copies.is_in_use(version) or not self._is_in_store(version):
+                    continue
                 delete_version(self.copies, version)
                 n_left -= 1
                 logger.info("removed the copy of %s", version)
         prune(self.copies, older_than_s=0.0)
 
-    def _is_open(self, version: str) -> bool:
-        with suppress(OpenbookError):
-            manifest = open_manifest(self.copies.find(version), version)
-            with unread(manifest.folder / name for name in manifest.info.files) as nobody:
-                return not nobody
-        return False
-
     def _is_in_store(self, version: str) -> bool:
-        with suppress(OpenbookError):
-            return self._ask(lambda: read_remote(self.objects, version))[0] == local_info(self.copies, version)
-        return False
+        return self._ask(lambda: read_remote(self.objects, version))[0] == local_info(self.copies, version)
 
 
 def _raised(found: IndexInfo | IndexCorrupt) -> IndexInfo:
