@@ -47,10 +47,12 @@ class ReadAnswer:
 def measure_answers(settings: Settings, options: Options) -> Report:
     """The shares of right, half, wrong and refused answers by kind of question, and against an earlier run.
 
-    Raises SourceInvalid where the earlier run cannot be read, before anything is asked.
+    Raises SourceInvalid without a question, or where the earlier run cannot be read, before anything is asked.
     """
     before = None if options.answers_before is None else read_answers(options.answers_before)
     questions = [one for _, of_file in options.read(options.files, read_questions) for one in of_file]
+    if not questions:
+        raise SourceInvalid(source=", ".join(map(str, options.files)), reason="holds no question")
     given: list[ReadAnswer] = []
     started = time.perf_counter()
     with options.progress() as progress, ServiceHere(settings) as service:

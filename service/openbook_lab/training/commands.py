@@ -45,12 +45,14 @@ def train(
     loss: Loss = option("both", "Marginal of joint training: RAG-Token's, RAG-Sequence's, half of each."),
     n_docs: int | None = option(None, "Passages a question finds in joint training. Default: 5.", min=1),
     evaluate_every: int | None = option(
-        None, "Steps between evaluations. Default: 600, and 80 in joint training.", min=1
+        None, "Steps between evaluations. Default: 600, and 80 in joint training, 100 in retrieval.", min=1
     ),
     patience: int = option(
         0, "End a stage after so many evaluations without improvement, and keep its best state; 0: never.", min=0
     ),
-    accumulate: int = option(1, "Parts that a step is worked through in: the same result in less memory.", min=1),
+    accumulate: int | None = option(
+        None, "Parts of a step, one after the other: the same in less memory. Default: 1, 2 in retrieval.", min=1
+    ),
     number: tuple[str, ...] = option(
         (),
         "Any other number of the recipe, such as joint.question_rate=1e-5; a wrong name lists the right ones.",
@@ -91,21 +93,19 @@ def train(
         joint_steps = 0 if inputs.closed_book or points else recipe.joint.steps
     stage: dict[str, Any] = {
         "patience": patience,
-        "accumulate": accumulate,
         "freeze": (*(() if train_embeddings else (WORD_EMBEDDINGS,)), *sorted(frozen)),
     }
-    if evaluate_every is not None:
-        stage["evaluate_every"] = evaluate_every
-    if inputs.texts:
-        stage["max_target_length"] = WRITTEN_TOKENS
+    given = {"evaluate_every": evaluate_every, "accumulate": accumulate}
+    stage |= {name: value for name, value in given.items() if value is not None}
+    of_generator = {**stage, **({"max_target_length": WRITTEN_TOKENS} if inputs.texts else {})}
     of_reading = READER_READING if points else {}
     n_docs = n_docs or recipe.joint.n_docs
     recipe = replace(
         recipe,
         worlds=worlds,
-        reading=replace(recipe.reading, **{**stage, **of_reading, "steps": reading_steps}),
-        retrieval=replace(recipe.retrieval, steps=retrieval_steps, freeze=stage["freeze"]),
-        joint=replace(recipe.joint, **{**stage, "steps": joint_steps, "loss": loss, "n_docs": n_docs}),
+        reading=replace(recipe.reading, **{**of_generator, **of_reading, "steps": reading_steps}),
+        retrieval=replace(recipe.retrieval, **{**stage, "steps": retrieval_steps}),
+        joint=replace(recipe.joint, **{**of_generator, "steps": joint_steps, "loss": loss, "n_docs": n_docs}),
     )
     recipe = with_numbers(recipe, number)
     console = messages()

@@ -61,3 +61,9 @@ def test_answers_are_written_and_two_runs_are_compared(
     assert "| who is king |" in Path("second.md").read_text()
     with pytest.raises(SourceInvalid, match="that --answers wrote"):
         read_answers(Path("second.md"))
+
+
+def test_a_file_without_a_question_is_refused(run: Run) -> None:
+    Path("mine.jsonl").touch()
+    refused = run("eval", "answers", "mine.jsonl")
+    assert (refused.code, refused.err) == (1, "error [source_invalid]: mine.jsonl: holds no question\n")

@@ -56,8 +56,12 @@ def test_questions_alone_go_straight_to_joint_training(run: Run, tmp_path: Path,
     (tmp_path / "book.jsonl").write_text(json.dumps({"id": "1", "title": "Lima", "text": "A city, far from Quito."}))
     files = ("--questions", "nq.jsonl", "--dev", "nq.jsonl", "--passages", "book.jsonl", "--base", bert_folder)
     numbers = ("--joint-steps", 1, "--n-docs", 1, "--set", "joint.questions_per_step=1")
-    ended = run("train", "mine", *files, *numbers, "--unfound", "--work", "work", "--set", "distillation.steps=0")
+    of_stages = ("--patience", 3, "--evaluate-every", 7, "--accumulate", 1)
+    numbers = (*numbers, *of_stages, "--set", "distillation.steps=0")
+    ended = run("train", "mine", *files, *numbers, "--unfound", "--work", "work")
     assert ended.code == 0, ended.err
     recipe = json.loads((tmp_path / "work" / "recipe.json").read_text())
     assert (recipe["reading"]["steps"], recipe["worlds"], recipe["unfound"], len(recipe["dev"])) == (0, 0, True, 1)
     assert "cannot write yet, and reading is left out" in ended.err
+    stages = (recipe[stage] for stage in ("reading", "retrieval", "joint"))
+    assert {(one["patience"], one["evaluate_every"], one["accumulate"]) for one in stages} == {(3, 7, 1)}
