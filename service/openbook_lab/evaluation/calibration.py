@@ -116,7 +116,7 @@ def calibrate_checkpoint(
     assert prior is not None, "checked"
     reader, log = BatchReader(checkpoint), AnswerLog(work / f"answers-{model}.jsonl")
     golds = {version: [Golds(question.answers) for question in book.chosen] for version, book in books.items()}
-    given: dict[str, Mapping[Decode, list[GivenAnswer | None]]] = {}
+    given: dict[str, Mapping[Decode, list[GivenAnswer]]] = {}
     for version, book in books.items():
         with _opened(store, version, checkpoint) as snapshot:
             questions = list(weighed_questions(snapshot, book.chosen, studied[version], prior, n_docs))

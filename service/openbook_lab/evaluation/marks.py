@@ -14,7 +14,7 @@ ANSWER_METRICS = ("EM", "F1", "named")
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """By metric, a value for each question or text; None where there was no answer or the metric does not apply."""
+    """By metric, a value for each question or text; None where the metric does not apply."""
 
     by_metric: Mapping[str, Sequence[float | None]]
 
@@ -40,13 +40,13 @@ class Marks:
         return sum(value is not None for value in first), *self.means()
 
 
-def mark_answers(answers: Sequence[GivenAnswer | None], golds: Sequence[Golds]) -> Marks:
+def mark_answers(answers: Sequence[GivenAnswer], golds: Sequence[Golds]) -> Marks:
     """Exact match; F1, which golds that are patterns have not; and whether the words of a right answer stand in the
     answer, so that "President Karol Nawrocki" names Karol Nawrocki."""
     pairs = list(zip(answers, golds, strict=True))
-    exact = [None if answer is None else float(gold.exact_match(answer.text)) for answer, gold in pairs]
-    overlap = [None if answer is None else gold.f1(answer.text) for answer, gold in pairs]
-    named = [None if answer is None else float(gold.stand_in(answer.text)) for answer, gold in pairs]
+    exact = [float(gold.exact_match(answer.text)) for answer, gold in pairs]
+    overlap = [gold.f1(answer.text) for answer, gold in pairs]
+    named = [float(gold.stand_in(answer.text)) for answer, gold in pairs]
     return Marks(dict(zip(ANSWER_METRICS, (exact, overlap, named), strict=True)))
 
 

@@ -116,11 +116,10 @@ class PaperAsking:
             questions = [question for k in every_k for question in retrieval.best(texts, k)]
             stage = f"{name}: {retriever}"
             given = ask(reader, questions, decodes_of(options, retriever), log, progress=self.progress, stage=stage)
-            whole = {decode: [one for one in answers if one is not None] for decode, answers in given.items()}
             yield TextAnswers(
                 retrieval,
                 {
-                    k: {decode: answers[at * len(texts) : (at + 1) * len(texts)] for decode, answers in whole.items()}
+                    k: {decode: answers[at * len(texts) : (at + 1) * len(texts)] for decode, answers in given.items()}
                     for at, k in enumerate(every_k)
                 },
             )

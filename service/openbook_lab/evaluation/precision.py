@@ -29,7 +29,7 @@ def measure_precisions(settings: Settings, options: Options) -> Report:
     exact, first = PRECISIONS[0], checkpoints[PRECISIONS[0]]
     golds = [Golds(question.answers) for question in asked.chosen]
     decodes = [GREEDY, Decode("token", options.num_beams)]
-    given: dict[Dtype, dict[Decode, list[GivenAnswer | None]]] = {}
+    given: dict[Dtype, dict[Decode, list[GivenAnswer]]] = {}
     with options.opened(book, [first]) as (snapshot, progress):
         started = time.perf_counter()
         texts = [question.text for question in asked.chosen]
@@ -42,11 +42,7 @@ def measure_precisions(settings: Settings, options: Options) -> Report:
         base = given[exact][decode]
         for precision, answers in given.items():
             marks = mark_answers(answers[decode], golds)
-            differing = percent(
-                one.text != other.text
-                for one, other in zip(answers[decode], base, strict=True)
-                if one is not None and other is not None
-            )
+            differing = percent(one.text != other.text for one, other in zip(answers[decode], base, strict=True))
             points = marks.minus(mark_answers(base, golds)).means()
             rows.append((str(decode), precision, *marks.cells(), *points, differing))
     columns = (

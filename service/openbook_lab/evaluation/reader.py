@@ -122,21 +122,19 @@ def _posterior(answer: Answer) -> tuple[float, ...]:
 
 def ask(
     reader: BatchReader,
-    questions: Sequence[OpenQuestion | None],
+    questions: Sequence[OpenQuestion],
     decodes: Sequence[Decode],
     log: AnswerLog,
     *,
     progress: Progress,
     stage: str,
-) -> dict[Decode, list[GivenAnswer | None]]:
-    """By decoding, the answer to each question, None for None. What the log lacks is asked and written.
+) -> dict[Decode, list[GivenAnswer]]:
+    """By decoding, the answer to each question. What the log lacks is asked and written.
 
     The log knows a question by its text, passages and scores: the same passages are read once, whatever chose them.
     """
-    keys = [None if question is None else question.key for question in questions]
-    by_key = {
-        key: question for key, question in zip(keys, questions, strict=True) if key is not None and question is not None
-    }
+    keys = [question.key for question in questions]
+    by_key = dict(zip(keys, questions, strict=True))
     waiting: dict[int, list[str]] = {}
     for key, question in by_key.items():
         if _missing(log, decodes, [key]):
@@ -159,7 +157,8 @@ def ask(
                 log.add(decode.key, zip(batch, answers, strict=True))
             answered += sum(weight[key] for key in batch)
             progress.update(answered, total, stage)
-    return {decode: [None if key is None else log.get(decode.key, key) for key in keys] for decode in decodes}
+    # all are there now
+    return {decode: [answer for key in keys if (answer := log.get(decode.key, key)) is not None] for decode in decodes}
 
 
 def _missing(log: AnswerLog, decodes: Sequence[Decode], keys: Sequence[str]) -> list[Decode]:

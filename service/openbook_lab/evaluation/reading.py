@@ -16,12 +16,10 @@ def read_paragraphs(settings: Settings, options: Options) -> Report:
     """Exact match and F1. With one passage RAG-Token and RAG-Sequence are the same model."""
     asked, (checkpoint,) = options.asked(), load_checkpoints(settings)
     started = time.perf_counter()
+    with_paragraph = [one for one in asked.chosen if one.context]
     # the only passage has probability 1, whatever its score
-    questions = [
-        OpenQuestion(one.text, (Passage("", one.title, one.context),), (0.0,)) if one.context else None
-        for one in asked.chosen
-    ]
-    golds = [Golds(question.answers) for question in asked.chosen]
+    questions = [OpenQuestion(one.text, (Passage("", one.title, one.context),), (0.0,)) for one in with_paragraph]
+    golds = [Golds(one.answers) for one in with_paragraph]
     decode = Decode("token", options.num_beams)
     log, stage = AnswerLog.of(options.work, checkpoint), f"{checkpoint.facts.name}: reading"
     with options.progress() as progress:

@@ -98,11 +98,9 @@ def test_two_spaces_are_one_to_a_closed_book_as_beside_a_passage(tiny_bart_check
 
 def test_a_run_continues_from_the_answers_that_were_written(reader: BatchReader, path: Path) -> None:
     passages = tuple(tiny_passages("tiny-2016")[:2])
-    questions = [*(OpenQuestion(text, passages, (1.0, 0.5)) for text in QUESTIONS[:3]), None]
+    questions = [OpenQuestion(text, passages, (1.0, 0.5)) for text in QUESTIONS[:3]]
     decodes = (GREEDY, Decode("token", 2))
     whole = ask(reader, questions, decodes, AnswerLog(path), progress=Silence(), stage="all")
-    assert [answer is None for answer in whole[GREEDY]] == [False, False, False, True]
-
     lines = path.read_text().splitlines(keepends=True)
     # killed in the middle of a line: four answers are whole
     path.write_text("".join(lines[:4]) + lines[4][:20])
