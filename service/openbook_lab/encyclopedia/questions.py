@@ -18,7 +18,6 @@ _HEADS_OF_GOVERNMENT = ("Prime Minister", "Premier", "Chancellor", "Head of Gove
 class WorldQuestion:
     """`answers` are all accepted forms, the article's own first; `kind` is the fact, `style` the way of asking.
 
-    `changed` says whether the fact differs between 2016 and 2018; it is always false in an invented world.
     `article_id` is the article that states the first answer, word for word and within one passage.
     """
 
@@ -26,7 +25,6 @@ class WorldQuestion:
     answers: tuple[str, ...]
     kind: str
     article_id: str
-    changed: bool
     style: str
 
 
@@ -46,10 +44,10 @@ def questions(world: World) -> tuple[WorldQuestion, ...]:
 
 
 def _asked(
-    kind: str, ways: Mapping[str, str], names: Mapping[str, str], answers: tuple[str, ...], title: str, changed: bool
+    kind: str, ways: Mapping[str, str], names: Mapping[str, str], answers: tuple[str, ...], title: str
 ) -> Iterator[WorldQuestion]:
     for style, way in ways.items():
-        yield WorldQuestion(way.format_map(names), answers, kind, titles.article_id(title), changed, style)
+        yield WorldQuestion(way.format_map(names), answers, kind, titles.article_id(title), style)
 
 
 def _of_office(office: Office, world: World) -> Iterator[WorldQuestion]:
@@ -63,17 +61,17 @@ def _of_office(office: Office, world: World) -> Iterator[WorldQuestion]:
     if office.since:
         asked |= ways["dated"]
         names["year"] = str(office.since.year)
-    yield from _asked("office", asked, names, _holder_answers(office.holder, world), title, office.changed)
+    yield from _asked("office", asked, names, _holder_answers(office.holder, world), title)
     if office.since:
         names = {"holder": office.holder, "role": titles.role(office), "title": title}
         answers = _unique(long_date(office.since), str(office.since.year))
-        yield from _asked("since", ways["since"], names, answers, title, office.term_changed)
+        yield from _asked("since", ways["since"], names, answers, title)
 
 
 def _of_holder(office: Office, world: World) -> Iterator[WorldQuestion]:
     answers = _unique(titles.office_title(office), titles.role(office))
     names, title = {"name": world.common_name(office.holder)}, titles.person_title(world, office.holder)
-    yield from _asked("holder", table("questions")["holder"], names, answers, title, office.changed)
+    yield from _asked("holder", table("questions")["holder"], names, answers, title)
 
 
 def _of_country(country: Country) -> Iterator[WorldQuestion]:
@@ -81,7 +79,7 @@ def _of_country(country: Country) -> Iterator[WorldQuestion]:
     for kind, fact in table("questions")["facts"].items():
         if answers := _ANSWERS[kind](country):
             title = heading(fact["article"], values)
-            yield from _asked(kind, fact["ways"], names, answers, title, fact["field"] in country.changed)
+            yield from _asked(kind, fact["ways"], names, answers, title)
 
 
 def _nouns(noun: str) -> dict[str, str]:

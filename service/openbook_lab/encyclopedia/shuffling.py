@@ -34,7 +34,7 @@ def shuffled(world: World, seed: int) -> World:
 
     Deterministic in `seed`. Thrones and other offices are permuted apart: a king may change his country, but no prime
     minister comes to a throne. Names, regions, borders and adjectives stay with their countries. Every holder and every
-    value of a permuted fact occurs as often as in `world`. Nothing counts as changed between years.
+    value of a permuted fact occurs as often as in `world`.
     """
     dealer = random.Random(seed)
     dealt: list[dict[str, Any]] = [{} for _ in world.countries]
@@ -42,18 +42,14 @@ def shuffled(world: World, seed: int) -> World:
         rows = [{fact: getattr(country, fact) for fact in facts} for country in world.countries]
         for known, row in zip(dealt, _dealt(rows, dealer), strict=True):
             known |= row
-    countries = tuple(
-        replace(country, changed=frozenset(), **facts) for country, facts in zip(world.countries, dealt, strict=True)
-    )
+    countries = tuple(replace(country, **facts) for country, facts in zip(world.countries, dealt, strict=True))
     offices = list(world.offices)
     for is_throne in (True, False):
         positions = [position for position, office in enumerate(offices) if office.is_throne is is_throne]
         holders = _dealt([offices[position].holder for position in positions], dealer)
         dates = _dealt([offices[position].since for position in positions], dealer)
         for position, holder, since in zip(positions, holders, dates, strict=True):
-            offices[position] = replace(
-                offices[position], holder=holder, since=since, changed=False, term_changed=False
-            )
+            offices[position] = replace(offices[position], holder=holder, since=since)
     return replace(world, countries=countries, offices=tuple(offices))
 
 

@@ -13,7 +13,6 @@ from typing import Any, get_origin
 
 from openbook.errors import SourceInvalid
 
-SNAPSHOT_DATES = {2016: date(2016, 11, 30), 2018: date(2018, 12, 20)}
 # the versions of the demo's index
 DEMO_YEARS = {"wiki-2016": 2016, "wiki-2018": 2018}
 
@@ -38,7 +37,7 @@ class Country:
     `life_expectancy` is in years, `unemployment_pct` in percent, `area_km2` in square kilometres, all as the table
     writes them; `gdp` is "$389.1 billion", at purchasing power parity, and `gdp_dollars` the same as a number.
     `independence` is a date as in the table: of independence from `independence_from`, or of `founding_event` where
-    the country never depended on another. `changed` names the fields that differ between the two years.
+    the country never depended on another.
     """
 
     name: str
@@ -64,7 +63,6 @@ class Country:
     adjective: str | None
     anthem: str | None
     anthem_meaning: str | None
-    changed: frozenset[str]
 
     @property
     def noun(self) -> str:
@@ -104,17 +102,12 @@ class Country:
 
 @dataclass(frozen=True, slots=True)
 class Office:
-    """An office and who holds it. `country` is the country's `name`; `since` is None where the table has no date.
-
-    `changed` says that the other year has another holder, `term_changed` that it has another `since`.
-    """
+    """An office and who holds it. `country` is the country's `name`; `since` is None where the table has no date."""
 
     country: str
     title: str
     holder: str
     since: date | None
-    changed: bool
-    term_changed: bool
 
     @property
     def is_throne(self) -> bool:
@@ -125,8 +118,6 @@ class Office:
 class World:
     """All facts of one year. Offices come in the order of their countries, both alphabetical."""
 
-    year: int
-    snapshot_date: date
     countries: tuple[Country, ...]
     offices: tuple[Office, ...]
     common_names: tuple[tuple[str, str], ...]
@@ -141,11 +132,9 @@ class World:
 
 def load_world(year: int) -> World:
     """The world of 2016 (30 November) or 2018 (20 December). Raises SourceInvalid for any other year."""
-    if year not in SNAPSHOT_DATES:
+    if year not in DEMO_YEARS.values():
         raise SourceInvalid(source=f"encyclopedia of {year}", reason="there is one of 2016 and one of 2018")
     return World(
-        year=year,
-        snapshot_date=SNAPSHOT_DATES[year],
         countries=tuple(_country(row, year) for row in _table("country_facts.csv")),
         offices=tuple(_office(row, year) for row in _table("world_leaders.csv")),
         common_names=tuple((row["holder"], row["common_name"]) for row in _table("people.csv")),
@@ -159,23 +148,16 @@ def _table(name: str) -> Iterator[dict[str, str]]:
 
 def _country(row: dict[str, str], year: int) -> Country:
     values: dict[str, Any] = {}
-    changed = set()
     for field in fields(Country):
         column = _COLUMNS.get(field.name, field.name)
-        if column in _YEARLY:
-            if row[f"{column}_2016"] != row[f"{column}_2018"]:
-                changed.add(field.name)
-            column = f"{column}_{year}"
-        if field.name == "changed":
-            continue
-        cell = row[column]
+        cell = row[f"{column}_{year}" if column in _YEARLY else column]
         if get_origin(field.type) is tuple:
             values[field.name] = _listed(cell)
         elif field.name == "population":
             values[field.name] = int(cell) if cell else None
         else:
             values[field.name] = cell if field.type is str else cell or None
-    return Country(**values, changed=frozenset(changed))
+    return Country(**values)
 
 
 def _office(row: dict[str, str], year: int) -> Office:
@@ -185,8 +167,6 @@ def _office(row: dict[str, str], year: int) -> Office:
         title=row["office"],
         holder=row[f"holder_{year}"],
         since=date.fromisoformat(since) if since else None,
-        changed=row["changed"] == "1",
-        term_changed=row["since_2016"] != row["since_2018"],
     )
 
 

@@ -40,13 +40,10 @@ LeaderAnswers = Sequence[tuple[LeaderQuestion, str]]
 
 def leader_questions(*, sample: int | None = None, seed: int = 0) -> tuple[LeaderQuestion, ...]:
     """Every changed office in all styles that fit both years; `sample` draws as many of each style."""
-    found = {
-        year: {one.question: one for one in questions(load_world(year)) if one.kind == "office" and one.changed}
-        for year in YEARS
-    }
+    found = {year: {one.question: one for one in questions(load_world(year)) if one.kind == "office"} for year in YEARS}
     first, last = (found[year] for year in YEARS)
     # a question that names the year of taking office, or a title that also changed, fits one year only
-    both = [one for text, one in first.items() if text in last]
+    both = [one for text, one in first.items() if text in last and last[text].answers != one.answers]
     random_state = random.Random(seed)
     kept: set[str] = set()
     for style in sorted({one.style for one in both}):

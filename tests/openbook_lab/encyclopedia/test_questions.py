@@ -48,20 +48,3 @@ def test_answers_have_the_forms_that_a_reader_would_accept(worlds: dict[int, Wor
     assert answers["capital", "peru"] == ("Lima",)
     assert answers["since", "president-of-france"] == ("14 May 2017", "2017")
     assert "Bolivia" in answers["borders", "geography-of-peru"]
-
-
-def test_a_question_says_whether_its_answer_changed(worlds: dict[int, World]) -> None:
-    found = {year: {_key(question): question for question in questions(worlds[year])} for year in (2016, 2018)}
-    both = found[2016].keys() & found[2018].keys()
-    assert len(both) > 20_000
-    for key in both:
-        old, new = found[2016][key], found[2018][key]
-        assert old.changed == new.changed == (old.answers != new.answers), (old, new)
-
-
-def _key(question: object) -> tuple[object, ...]:
-    return tuple(getattr(question, name) for name in ("question", "kind", "article_id", "style"))
-
-
-def test_nothing_counts_as_changed_in_an_invented_world(worlds: dict[int, World]) -> None:
-    assert not any(question.changed for question in questions(shuffled(worlds[2016], 0)))
