@@ -43,13 +43,12 @@ def engine(
     threads: str = option("1,2", "Numbers of threads."),
     repeats: int = option(3, "Answers to each at least; the fastest counts.", min=1),
     n_docs: int = option(5, "K: passages.", min=1),
-    length: int = option(160, "Tokens of a passage with its question.", min=1),
-    new_tokens: int = option(16, "Tokens of an answer; none ends before.", min=1),
     num_beams: int = option(4, "Beams, where they are not one.", min=2),
     folder: Path | None = option(None, "Where the random weights are written: 2 GB.", callback=folder_to_fill),
 ) -> None:
     """Measure an answer of the engine beside transformers' own RAG: same weights, same work, in the same run.
 
+    A passage has 160 tokens with its question, and an answer 16: none ends before.
     Lists are separated by commas, and the first word of several names stands for all of them: "openbook,transformers".
     Each contestant has a process of its own, and all are in memory at once: 8 GB for bart-large. Turns go on until
     the fastest times agree within 5 %, at most four times --repeats.
@@ -63,7 +62,7 @@ def engine(
         modes=chosen(modes, MODES, "--modes"),
         threads=numbers(threads, "--threads"),
         repeats=repeats,
-        work=Work(n_docs=n_docs, length=length, new_tokens=new_tokens, num_beams=num_beams),
+        work=Work(n_docs=n_docs, num_beams=num_beams),
     )
     names = chosen(shapes, SHAPES, "--shapes")
     with tempfile.TemporaryDirectory(prefix="openbook-bench-", dir=folder) as made, ProgressBar() as progress:

@@ -21,6 +21,7 @@ from openbook_lab.training.stage import parts_of
 
 # Annotators whose answers share less than half of their words, on average, have read the question differently.
 LEAST_AGREEMENT = 0.5
+DEV_QUESTIONS = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def read_all(config: TrainingConfig, *, least_agreement: float = LEAST_AGREEMENT
         prompts=[Question(one.text, one.references) for path in config.texts for one in read_prompts(path)],
         claims=[Question(one.text, (one.label,)) for path in config.claims for one in read_claims(path)],
         held_out=[*apart, *given],
-        dev=random.Random(config.seed).sample(dev, min(config.dev_questions, len(dev))),
+        dev=random.Random(config.seed).sample(dev, min(DEV_QUESTIONS, len(dev))),
         passages=[passage for path in config.passages for passage in open_source(str(path)).passages()],
     )
 

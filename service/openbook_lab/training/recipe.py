@@ -228,7 +228,6 @@ class TrainingInputs:
         "Article that is not trained on but measured with; again for more. Default: four of SQuAD's.",
         metavar="TITLE",
     )
-    dev_questions: int = option(160, "Questions of --dev, or to held-out articles, that are measured with.", min=1)
     processes: int = option(1, "Processes that train together: one thread or one GPU each.", min=1)
     device: str = option("auto", "auto, cpu or cuda; auto: a GPU if there is one.")
     dtype: Dtype = option("auto", "Precision of the weights; auto: bfloat16 where the hardware has it.")
