@@ -26,11 +26,6 @@ def test_bm25_is_added_to_a_version_and_its_manifest_says_how(run: Run, indexes_
     assert run("index", "verify", "tiny-2016", "--indexes", indexes_folder).code == 0
 
 
-def test_bm25_of_a_version_that_is_not_there_is_refused_in_one_line(run: Run, indexes_folder: Path) -> None:
-    unknown = run("index", "bm25", "wiki-1999", "--indexes", indexes_folder)
-    assert (unknown.code, unknown.err[:21]) == (1, "error [unknown_index]")
-
-
 def test_ask_names_a_retriever_and_shows_it(run: Run, indexes_folder: Path, here: tuple[object, ...]) -> None:
     run("index", "bm25", "tiny-2016", "--indexes", indexes_folder)
     ask = ("ask", QUESTION, *here, "--n-docs", 3, "--max-new-tokens", 3, "--retriever")

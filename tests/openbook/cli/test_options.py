@@ -79,15 +79,6 @@ def test_what_is_given_again_and_again_is_a_tuple(bare: None) -> None:
     assert others == [("one",), "x", 0, ("a", "b"), True]
 
 
-def test_an_option_wins_over_the_environment_and_that_over_the_default(
-    bare: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENBOOK_PORT", "8001")
-    monkeypatch.setenv("OPENBOOK_INDEXES", "books")
-    settings = called("one", "--name", "x", "--indexes", "shelf")[0]
-    assert (settings.port, Path(settings.indexes), settings.workers) == (8001, Path("shelf"), 2)
-
-
 def test_serve_has_an_option_for_every_setting_but_the_secrets(run: Run) -> None:
     text = " ".join(run("serve", "--help").out.split()).replace("- ", "-")
     secrets = ("admin_token", "api_key", "milvus_token", "generator_key")
