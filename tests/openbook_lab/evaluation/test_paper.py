@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 
 from openbook.entities import RetrievedPassages
@@ -44,9 +43,9 @@ def test_thorough_and_fast_say_nothing_to_rag_token() -> None:
     assert decodes_of(Options(num_beams=3, decoding="fast")) == (Decode("token", 3), Decode("sequence", 3, "fast"))
 
 
-def answered(checkpoint: Checkpoint, retriever: Finding, answers: dict[Decode, str]) -> TextAnswers:
+def answered(retriever: Finding, answers: dict[Decode, str]) -> TextAnswers:
     """Three answers for each way of decoding, a letter each: r is right, anything else is wrong."""
-    vectors, nothing = np.empty((3, 0), dtype=np.float32), RetrievedPassages((), (), ())
+    nothing = RetrievedPassages((), (), ())
     given = {
         decode: [
             GivenAnswer(gold.texts[0] if letter == "r" else "no", -1.0, ())
@@ -54,15 +53,15 @@ def answered(checkpoint: Checkpoint, retriever: Finding, answers: dict[Decode, s
         ]
         for decode, letters in answers.items()
     }
-    retrieval = RetrievalFigures("c", checkpoint, vectors, (nothing,) * 3, retriever)
+    retrieval = RetrievalFigures("c", (nothing,) * 3, retriever)
     return TextAnswers(retrieval, {0 if retriever == CLOSED_BOOK else 2: given})
 
 
-def test_each_arm_is_compared_with_the_first_ones_same_model(checkpoint: Checkpoint) -> None:
+def test_each_arm_is_compared_with_the_first_ones_same_model() -> None:
     every = {
-        "learned": answered(checkpoint, "dense", {TOKEN: "rr.", SEQUENCE: "rrr"}),
-        "BM25": answered(checkpoint, "bm25", {TOKEN: "rrr", SEQUENCE: "r.."}),
-        "none": answered(checkpoint, CLOSED_BOOK, {Decode("token", 1): ".r."}),
+        "learned": answered("dense", {TOKEN: "rr.", SEQUENCE: "rrr"}),
+        "BM25": answered("bm25", {TOKEN: "rrr", SEQUENCE: "r.."}),
+        "none": answered(CLOSED_BOOK, {Decode("token", 1): ".r."}),
     }
     columns = columns_of(*ANSWER_METRICS)
     found = []
