@@ -24,6 +24,7 @@ from openbook.storage.history import SwapHistory
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import MANIFEST
 from openbook.storage.placing import delete_version, prune
+from openbook.storage.retention import Retention, retire
 from openbook.storage.snapshot import IndexSnapshot
 from tests.fixtures.killing import in_child, traced
 from tests.soak import killing_copies
@@ -156,6 +157,11 @@ OPERATIONS: dict[str, tuple[Callable[[Path], object], str, Callable[[Path], None
     ),
     "delete": (
         lambda folder: delete_version(IndexStore(folder), "other"),
+        "versions",
+        looking("old", other=(None, "other")),
+    ),
+    "retire": (
+        lambda folder: retire(IndexStore(folder), Retention(days=0), {}),
         "versions",
         looking("old", other=(None, "other")),
     ),

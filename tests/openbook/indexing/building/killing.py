@@ -20,15 +20,11 @@ from typing import Any
 from openbook.entities import Passage
 from openbook.errors import IndexExists
 from openbook.indexing.building import embedding, reading
-from openbook.indexing.building.work_folder import bases
 from openbook.indexing.index_builder import BuildOptions, build_index
 from openbook.indexing.passage_encoder import PassageEncoder
 from openbook.indexing.updating import contents, updated
 from openbook.indexing.updating.update import Changes, update_index
 from openbook.storage.index_store import IndexStore
-from openbook.storage.manifest import sealed
-from openbook.storage.placing import prune
-from openbook.storage.retention import Retention, retire
 from tests.fixtures.killing import end, in_child, traced
 from tests.openbook.indexing.builds import Given, Seen
 
@@ -48,7 +44,6 @@ PLACES = {
         # what is left of the graph takes the new vectors in at once, and is saved
         *(("add", N_PASSAGES - 1), ("checksum", 1), ("cleared", 0)),
     ),
-    "prune": (("cleared", 0),),
 }
 
 
@@ -67,34 +62,18 @@ def update(folder: Path, encoder: Path, seen: Seen, work: str = "update") -> dic
     return {"articles": made.built.n_articles}
 
 
-def prune_all(folder: Path, encoder: Path, seen: Seen) -> dict[str, Any]:
-    store = IndexStore(folder)
-    retire(store, Retention(keep=1), bases(store.folder))
-    prune(store, older_than_s=-1)
-    return {"articles": 0}
-
-
 WORKS = {
     "build": build,
     "update": update,
     "update of a graph": partial(update, work="update of a graph"),
-    "prune": prune_all,
 }
 
 
 def prepare(folder: Path, encoder: Path, work: str) -> None:
     """What the work finds."""
     folder.mkdir()
-    if work == "build":
-        return
-    build(folder, encoder, Seen(), "hnsw" if work == "update of a graph" else "flat")
-    if work == "prune":
-        for version in "abc":
-            shutil.copytree(folder / "v", folder / version)
-            manifest = folder / version / "manifest.json"
-            fields = json.loads(manifest.read_text()) | {"version": version, "created_at": "2020-01-01T00:00:00+00:00"}
-            manifest.write_bytes(sealed(fields))
-        IndexStore(folder).set_current("v")
+    if work != "build":
+        build(folder, encoder, Seen(), "hnsw" if work == "update of a graph" else "flat")
 
 
 def do(work: str, folder: Path, encoder: Path, stage: str = "", at: int = 0) -> dict[str, Any]:
@@ -126,7 +105,7 @@ def whole_versions(store: IndexStore) -> dict[str, dict[str, str]]:
     """The sums of the files of each version, which must fit its manifest."""
     found = {}
     for version in store.versions():
-        store.check(version, verify="manifest" if version in "abc" else "checksum")
+        store.check(version, verify="checksum")
         found[version] = {name: file.sha256 for name, file in store.info(version).files.items()}
     return found
 

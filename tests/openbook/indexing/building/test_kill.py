@@ -1,4 +1,4 @@
-"""A build, an update and a prune that are killed, and the same command after it."""
+"""A build and an update that are killed, and the same command after it."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from tests.fixtures.killing import written_by
 from tests.openbook.indexing.building.killing import CHANGED, N_PASSAGES, PLACES, SHARD
 
 # what is in the folder in the end
-LEFT = {"build": ["v"], "update": ["v", "w"], "update of a graph": ["v", "w"], "prune": ["v"]}
+LEFT = {"build": ["v"], "update": ["v", "w"], "update of a graph": ["v", "w"]}
 
 
 def kill(folder: Path, encoder: Path, kills: int, *works: str) -> dict[str, dict[str, dict[str, Any]]]:
@@ -75,14 +75,8 @@ def test_an_update_killed_anywhere_is_finished_by_the_next_with_the_same_bytes(
 
 
 @pytest.mark.slow
-def test_a_prune_killed_anywhere_leaves_each_version_whole_or_gone(tmp_path: Path, tiny_encoder: Path) -> None:
-    kills = kill(tmp_path, tiny_encoder, 0, "prune")["prune"]
-    assert all(again["killed"] for again in kills.values())
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("work", ["build", "update", "update of a graph", "prune"])
+@pytest.mark.parametrize("work", ["build", "update", "update of a graph"])
 def test_what_is_killed_before_any_line_is_finished_by_the_next(work: str, tmp_path: Path, tiny_encoder: Path) -> None:
     kills = kill(tmp_path, tiny_encoder, 200, work)[work]
     assert sum(again["killed"] for again in kills.values()) > 190
