@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Annotated, Any
 
 import uvicorn
@@ -134,7 +134,7 @@ def mcp_server(connect: Callable[[], AsyncOpenbook], *, index: str | None = None
         "openbook",
         title="Openbook",
         instructions=INSTRUCTIONS,
-        version=_version(),
+        version=version("openbook-client"),
         # standard output belongs to the protocol, and an assistant shows what comes on standard error
         log_level="WARNING",
         lifespan=lifespan,
@@ -247,11 +247,3 @@ def _source(passage: RetrievedPassage, version: str, url: str) -> str:
 def _failed(error: OpenbookError) -> CallToolResult:
     """What the assistant reads. An error that is raised would have the SDK's words before it."""
     return CallToolResult(content=[TextContent(type="text", text=f"{error.code}: {error}")], is_error=True)
-
-
-def _version() -> str:
-    try:
-        return version("openbook-client")
-    except PackageNotFoundError:
-        # a source tree that is not installed
-        return ""
