@@ -31,7 +31,7 @@ def running_service(
     timeout_s: float,
     token: str | None = None,
     actor: str | None = None,
-    token_setting: str = "--token",
+    token_setting: str = "OPENBOOK_ADMIN_TOKEN",
 ) -> Openbook:
     """The service at `url`, which is asked once: what it refuses, the command says at once.
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from openbook.cli.client import reading_service, revealed, running_service, url_of
 from openbook.cli.consoles import megabytes, output, print_json, printable, say, table
-from openbook.cli.options import URL, argument, environment_name, option, with_options
+from openbook.cli.options import URL, argument, option, with_options
 from openbook.cli.progress import StageBars
 from openbook.errors import BrokenAnswer
 from openbook.settings import Settings
@@ -49,7 +49,6 @@ class Administration(Target):
             timeout_s=settings.timeout_s,
             token=revealed(settings.admin_token),
             actor=actor,
-            token_setting=environment_name("admin_token"),
         )
 
 
