@@ -2,7 +2,7 @@
 
 The scores are Lucene's (Kamphuis et al. 2020, "Lucene (accurate)"): idf = ln(1 + (N - df + 0.5) / (df + 0.5)), times
 tf / (tf + k1 (1 - b + b |z| / avg |z|)), summed over the words of the question. The build computes them; a question
-adds up those of its words. Numbers in the files are checked before they are used.
+adds up those of its words. `check` compares all numbers of the files with their bounds, before a version is served.
 """
 
 import math
@@ -71,14 +71,12 @@ class Bm25Index(Mapped[Postings]):
     def scores(self, question: str) -> NDArray[np.float32]:
         """The score of every passage, 0 where it holds no word of the question: (N,).
 
-        A word that stands twice in the question counts twice, as in Lucene. Raises IndexCorrupt where the bytes
-        that are read are damaged.
+        A word that stands twice in the question counts twice, as in Lucene.
         """
         postings = self._still_open()
         terms = [term for word in Analyser().words(question) if (term := _find(postings, word)) is not None]
         scores = np.zeros(self._n_passages, dtype=np.float32)  # (N,)
         for term in terms:
-            self._check(postings, term)
             start, end = postings.offsets[term : term + 2, 1].tolist()
             np.add.at(scores, postings.rows[start:end], postings.scores[start:end])
         return scores
@@ -110,7 +108,6 @@ class Bm25Index(Mapped[Postings]):
         for word in set(Analyser().words(question)):
             holding = np.empty(0, dtype=np.int32)  # (df,), rising
             if (term := _find(postings, word)) is not None:
-                self._check(postings, term)
                 holding = postings.rows[slice(*postings.offsets[term : term + 2, 1].tolist())]
             idf = math.log1p((self._n_passages - len(holding) + 0.5) / (len(holding) + 0.5))
             covered += idf * np.isin(rows, holding)
@@ -121,24 +118,18 @@ class Bm25Index(Mapped[Postings]):
         """Read one byte of every page, so that no question waits for the disk. `report`: see `warming.touch`."""
         touch(self._still_open().parts(), report)
 
-    def check_offsets(self) -> None:
-        """Raise IndexCorrupt where the words or their passages do not lie one behind the other, up to the end."""
+    def check(self) -> None:
+        """Raise IndexCorrupt for words that do not lie one behind the other, and for a row or a score that is none."""
         postings = self._still_open()
-        ends = [len(postings.letters), len(postings.rows)]
-        offsets = postings.offsets  # (V + 1, 2)
+        offsets, rows, scores = postings.offsets, postings.rows, postings.scores
+        ends = [len(postings.letters), len(rows)]
         if offsets[0].any() or offsets[-1].tolist() != ends or (np.diff(offsets, axis=0) < 0).any():
             raise self._damaged(BM25_OFFSETS, "its offsets are not in order")
-
-    def _check(self, postings: Postings, term: int) -> None:
-        """Nothing of this word may lead outside the arrays, or to a row that is not there."""
-        start, end = postings.offsets[term : term + 2, 1].tolist()
-        if not 0 <= start <= end <= len(postings.rows):
-            raise self._damaged(BM25_OFFSETS, f"word {term} has no such passages")
-        rows, scores = postings.rows[start:end], postings.scores[start:end]  # (df,)
-        if rows.min(initial=0) < 0 or rows.max(initial=0) >= self._n_passages:
-            raise self._damaged(BM25_ROWS, f"word {term} is in a row beyond the end")
-        if not (np.isfinite(scores).all() and scores.min(initial=0) >= 0):
-            raise self._damaged(BM25_SCORES, f"word {term} has a score that is none")
+        if rows.min(initial=0) < 0 or rows.max(initial=-1) >= self._n_passages:
+            raise self._damaged(BM25_ROWS, "a word is in a row beyond the end")
+        # no comparison with NaN holds
+        if not (scores.min(initial=0) >= 0 and scores.max(initial=0) < np.inf):
+            raise self._damaged(BM25_SCORES, "a word has a score that is none")
 
     def _damaged(self, file: str, reason: str) -> IndexCorrupt:
         return IndexCorrupt("file", version=self._version, file=file, reason=reason)

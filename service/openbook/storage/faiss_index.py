@@ -48,10 +48,7 @@ def allowed_threads(number: int) -> Iterator[None]:
 
 @contextmanager
 def no_array_larger_than(n_bytes: int) -> Iterator[None]:
-    """Refuse a damaged length instead of asking the system for as much memory, where this FAISS can."""
-    if not hasattr(faiss, "set_deserialization_vector_byte_limit"):
-        yield
-        return
+    """Refuse a damaged length instead of asking the system for as much memory."""
     with _READING:
         before = faiss.get_deserialization_vector_byte_limit()
         faiss.set_deserialization_vector_byte_limit(n_bytes)

@@ -176,7 +176,7 @@ class IndexSnapshot(ABC):
         return self._bm25
 
     def warm(self, report: Callable[[float], None] | None = None) -> None:
-        """Touch every page, check every link, then find the first, the middle and the last passage by their vectors.
+        """Touch every page, check links and numbers, then find the first, middle and last passage by their vectors.
 
         `report` is told the share of the pages that have been touched. What it raises ends the warm-up.
 
@@ -185,7 +185,7 @@ class IndexSnapshot(ABC):
         """
         self._touch(report)
         if self._bm25 is not None:
-            self._bm25.check_offsets()
+            self._bm25.check()
         for row in sorted({0, len(self) // 2, len(self) - 1}):
             self._check_canary(row)
         self.passages([0, len(self) - 1])

@@ -91,8 +91,6 @@ def test_what_would_lead_a_walk_astray_is_a_defect(path: Path, change: Callable[
 
 
 def test_a_damaged_length_is_refused_before_as_much_memory_is_asked_for(path: Path, tmp_path: Path) -> None:
-    if not hasattr(faiss, "set_deserialization_vector_byte_limit"):
-        pytest.skip("this FAISS has no limit on what it reads")
     limit = faiss.get_deserialization_vector_byte_limit()
     content = bytearray(path.read_bytes())
     place = content.index(N.to_bytes(8, "little"), 64)
