@@ -1,5 +1,6 @@
 """Clients that never stop, and what they were answered."""
 
+import json
 import math
 import threading
 import time
@@ -64,6 +65,16 @@ def publish_coloured(store: IndexStore, version: str) -> None:
 
 def body_of(question: str) -> dict[str, object]:
     return {"question": question, "n_docs": 3, "num_beams": 1, "max_new_tokens": 6}
+
+
+def request(body: dict[str, object]) -> bytes:
+    """A question over a connection of its own."""
+    content = json.dumps(body).encode()
+    head = (
+        "POST /answer HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(content)}\r\n\r\n"
+    )
+    return head.encode() + content
 
 
 class Clients:

@@ -4,7 +4,6 @@ A client here is an asyncio stream, so that hundreds of them cost less than the 
 """
 
 import asyncio
-import json
 import statistics
 import threading
 import time
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.fixtures.summary import Summary
-from tests.soak.clients import QUESTIONS, body_of
+from tests.soak.clients import QUESTIONS, body_of, request
 from tests.soak.conftest import Serve
 from tests.soak.servers import Connection, Server
 
@@ -47,18 +46,13 @@ def server(serve: Serve) -> Server:
 
 async def ask(port: int, turn: int) -> Told:
     """One question over a connection of its own; status 0 where it was closed without an answer."""
-    content = json.dumps({**body_of(QUESTIONS[turn % len(QUESTIONS)]), **HEAVY}).encode()
-    head = (
-        "POST /answer HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
-        f"content-length: {len(content)}\r\n\r\n"
-    )
     began = time.monotonic()
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError:
         return Told(0, time.monotonic() - began)
     try:
-        writer.write(head.encode() + content)
+        writer.write(request(body_of(QUESTIONS[turn % len(QUESTIONS)]) | HEAVY))
         received = await reader.read()
     except OSError:
         received = b""

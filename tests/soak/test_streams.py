@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.summary import Summary
-from tests.soak.clients import COLOURS, QUESTIONS, body_of, mixture
+from tests.soak.clients import COLOURS, QUESTIONS, body_of, mixture, request
 from tests.soak.conftest import Serve
 from tests.soak.servers import Server
 from tests.waiting import until
@@ -56,18 +56,9 @@ def server(serve: Serve) -> Server:
     return server
 
 
-def request(body: dict[str, object]) -> bytes:
-    content = json.dumps({**body, "stream": True}).encode()
-    head = (
-        "POST /answer HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
-        f"content-length: {len(content)}\r\n\r\n"
-    )
-    return head.encode() + content
-
-
 async def hear(port: int, turn: int, ended: list[int]) -> Stream:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(request(body_of(QUESTIONS[turn % len(QUESTIONS)])))
+    writer.write(request(body_of(QUESTIONS[turn % len(QUESTIONS)]) | {"stream": True}))
     head, _, chunks = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
     ended.append(turn)

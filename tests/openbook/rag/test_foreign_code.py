@@ -18,6 +18,7 @@ from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.reranker import load_reranker
 from tests.places import ROOT
 
+FILES = ("config.json", "tokenizer_config.json")
 CLASSES = ("AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoModelForSequenceClassification")
 
 
@@ -30,7 +31,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "ran"
 
 
-def bring_code(folder: Path, ran: Path, file: str = "config.json") -> Path:
+def bring_code(folder: Path, ran: Path, file: str) -> None:
     """Let `file` name a class that only the folder's own code knows."""
     content = json.loads((folder / file).read_text())
     if file == "config.json":
@@ -39,58 +40,37 @@ def bring_code(folder: Path, ran: Path, file: str = "config.json") -> Path:
         content |= {"tokenizer_class": "Brought", "auto_map": {"AutoTokenizer": ["brought.Brought", None]}}
     (folder / file).write_text(json.dumps(content))
     (folder / "brought.py").write_text(f"open({str(ran)!r}, 'w').close()\n\nclass Brought: ...\n")
-    return folder
 
 
-def copied(folder: Path, to: Path) -> Path:
-    return Path(shutil.copytree(folder, to, ignore=shutil.ignore_patterns("*.onnx")))
-
-
-@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
-@pytest.mark.parametrize("part", ["generator", "question_encoder"])
-def test_a_causal_checkpoint_runs_no_code_of_its_folder(
-    tiny_causal_checkpoint: Path, tmp_path: Path, ran: Path, part: str, file: str
-) -> None:
-    folder = copied(tiny_causal_checkpoint, tmp_path / "mine")
-    bring_code(folder / part, ran, file)
-    with suppress(CheckpointInvalid):  # or read by what is known of it
-        load_checkpoint(folder)
-    assert not ran.exists()
-
-
-@pytest.mark.parametrize("part", ["generator_tokenizer", "question_encoder_tokenizer"])
-def test_a_rag_checkpoint_runs_no_code_of_its_folder(
-    tiny_checkpoint: Path, tmp_path: Path, ran: Path, part: str
-) -> None:
-    folder = copied(tiny_checkpoint, tmp_path / "mine")
-    bring_code(folder / part, ran, "tokenizer_config.json")
-    with suppress(CheckpointInvalid):  # or read by what is known of it
-        load_checkpoint(folder)
-    assert not ran.exists()
-
-
-@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
-def test_composing_runs_no_code_of_a_generator(
-    tiny_causal_checkpoint: Path, tiny_checkpoint: Path, tmp_path: Path, ran: Path, file: str
-) -> None:
-    folder = bring_code(copied(tiny_causal_checkpoint / "generator", tmp_path / "mine"), ran, file)
-    with suppress(CheckpointInvalid):  # or read by what is known of it
-        compose(tmp_path / "new", generator=str(folder), question_encoder=str(tiny_checkpoint))
-    assert not ran.exists()
-
-
-@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
 @pytest.mark.parametrize(
-    "load",
-    [PassageEncoder.load, lambda folder: load_reranker(str(folder), device=torch.device("cpu"), dtype=torch.float32)],
-    ids=["passage encoder", "reranker"],
+    ("whose", "part", "file"),
+    [
+        *(("a causal checkpoint", part, file) for part in ("generator", "question_encoder") for file in FILES),
+        *(("a RAG checkpoint", part, FILES[1]) for part in ("generator_tokenizer", "question_encoder_tokenizer")),
+        *((whose, ".", file) for whose in ("a generator", "a passage encoder", "a reranker") for file in FILES),
+    ],
 )
-def test_an_encoder_runs_no_code_of_its_folder(
-    load: Callable[[Path], object], tmp_path: Path, ran: Path, file: str
+def test_no_code_of_a_folder_runs(
+    tiny_causal_checkpoint: Path, tiny_checkpoint: Path, tmp_path: Path, ran: Path, whose: str, part: str, file: str
 ) -> None:
-    folder = bring_code(copied(minilm_folder(), tmp_path / "mine"), ran, file)
+    ways: dict[str, tuple[Path, Callable[[Path], object]]] = {
+        "a causal checkpoint": (tiny_causal_checkpoint, load_checkpoint),
+        "a RAG checkpoint": (tiny_checkpoint, load_checkpoint),
+        "a generator": (
+            tiny_causal_checkpoint / "generator",
+            lambda one: compose(tmp_path / "new", generator=str(one), question_encoder=str(tiny_checkpoint)),
+        ),
+        "a passage encoder": (minilm_folder(), PassageEncoder.load),
+        "a reranker": (
+            minilm_folder(),
+            lambda one: load_reranker(str(one), device=torch.device("cpu"), dtype=torch.float32),
+        ),
+    }
+    folder, read = ways[whose]
+    mine = Path(shutil.copytree(folder, tmp_path / "mine", ignore=shutil.ignore_patterns("*.onnx")))
+    bring_code(mine / part, ran, file)
     with suppress(CheckpointInvalid):  # or read by what is known of it
-        load(folder)
+        read(mine)
     assert not ran.exists()
 
 
