@@ -152,7 +152,7 @@ class ReaderWording:
     """A reader's tokenizer with the frame of its input, and which tokens read alike.
 
     Two tokens have one key where they differ by the case of ASCII letters; as the first of a span also where they
-    differ by the space before them. A token that the vocabulary does not know reads as its text.
+    differ by the space before them. Unknown and special tokens read as their text.
     """
 
     def __init__(self, name: str, tokenizer: Any, facts: ReaderFacts, positions: int | None) -> None:
@@ -165,7 +165,7 @@ class ReaderWording:
         self._facts = facts
         self._frame = _Frame.of(tokenizer, name)
         self._longest = facts.longest_input if positions is None else min(facts.longest_input, positions)
-        self._unknown = tokenizer.unk_token_id if tokenizer.unk_token_id is not None else -1
+        self._special = torch.tensor(tokenizer.all_special_ids)
         tokens = [token or "" for token in tokenizer.convert_ids_to_tokens(range(len(tokenizer)))]
         lower = [token.translate(_LOWER) for token in tokens]
         self._keys = _lowest(lower)  # (V,)
@@ -208,7 +208,7 @@ class ReaderWording:
         """The key of each token as the first of a span, and as a later one: (T,) each."""
         ids = torch.tensor(context.ids, dtype=torch.long)  # (T,)
         firsts, keys = self._firsts[ids], self._keys[ids]
-        for place in (ids == self._unknown).nonzero()[:, 0].tolist():
+        for place in torch.isin(ids, self._special).nonzero()[:, 0].tolist():
             start, end = context.offsets[place]
             said = context.text[start:end].strip().translate(_LOWER)
             firsts[place] = keys[place] = len(self._keys) + zlib.crc32(said.encode())

@@ -346,6 +346,17 @@ def test_targets_have_the_probability_of_the_answers(mpnet: Read, model: ModelKi
     assert [one.log_prob for one in scored[5:]] == [-math.inf] * 2
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_a_text_calls_a_special_token_is_text(reads: Callable[[str], Read], family: str) -> None:
+    """A separator of the tokenizer ends an answer: written in a target, it would make two answers of it."""
+    subject, case = reads(family), make_case(3, n_docs=2)
+    separator = subject.generator.tokenizer.sep_token
+    (said,), *_ = subject.decode(case, num_answers=1)
+    text = str(said.quote and said.quote.text)
+    for target in (f"{text} {separator} {text}", f"{text}{separator}", separator):
+        assert subject.score(case, [target], "sequence")[0].log_prob == -math.inf
+
+
 def test_targets_that_differ_by_case_are_one(mpnet: Read) -> None:
     with pytest.raises(InvalidRequest, match="are the same"):
         mpnet.generator.target_ids(["Lima", "lima"])
