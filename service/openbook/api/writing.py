@@ -5,13 +5,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from openbook.application.comparison import Comparison
-from openbook.entities import Answer, MetadataValue, Passage, Retrieval, Scores
+from openbook.entities import Answer, Retrieval, Scores
 from openbook.errors import ResponseTooLarge
 
 # JSON allows them in a string. Some readers of events, and of lines, take them for the end of a line.
 LINE_SEPARATORS = {character.encode(): f"\\u{ord(character):04x}".encode() for character in "\x85\u2028\u2029"}
-# A number of a posterior, with its comma.
-LEAST_NUMBER = 4
 
 Found = Answer | Scores | Retrieval | Comparison
 
@@ -55,25 +53,6 @@ def without_separators(text: str | bytes) -> bytes:
 
 
 def least_bytes(found: Found) -> int:
-    """Fewer bytes than the JSON has, without making it."""
-    match found:
-        case Comparison():
-            return sum(map(least_bytes, found.answers))
-        case Answer():
-            numbers = sum(len(one.posterior) for one in found.tokens)
-        case Scores():
-            numbers = sum(len(one.posterior) for one in found.targets)
-        case Retrieval():
-            numbers = 0
-    return LEAST_NUMBER * numbers + sum(_of_passage(one.passage) for one in found.passages)
-
-
-def _of_passage(passage: Passage) -> int:
-    # a character has at least one byte
-    return len(passage.title) + len(passage.text) + sum(_of_value(value) for _, value in passage.metadata)
-
-
-def _of_value(value: MetadataValue) -> int:
-    if isinstance(value, str):
-        return len(value)
-    return sum(map(len, value)) if isinstance(value, tuple) else 0
+    """Fewer bytes than the JSON has, without making it: each character of a passage is one at least."""
+    answers = found.answers if isinstance(found, Comparison) else (found,)
+    return sum(len(one.passage.text) for answer in answers for one in answer.passages)
