@@ -57,14 +57,6 @@ class SignsThrice(Thrice[Signs]):
 
 
 @dataclass(frozen=True, slots=True)
-class Undecided:
-    """`no_answer` of a question, and whether the answer that would be given is right."""
-
-    no_answer: float
-    right: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Abstention:
     """What comes of answering where `no_answer` is at most `threshold`. All are shares in [0, 1].
 
@@ -78,34 +70,36 @@ class Abstention:
     decided: float
 
 
-class AskedThrice(Thrice[Undecided]):
-    """What comes of asking each question, and of a threshold on its `no_answer`."""
+@dataclass(frozen=True, slots=True)
+class AskedThrice(Thrice[float]):
+    """What comes of asking each question: its `no_answer`, and whether the answer is `right` where the book has one."""
+
+    right: Sequence[bool] = ()
 
     @property
-    def unanswerable(self) -> list[Undecided]:
+    def unanswerable(self) -> list[float]:
         return [one for kind in self.kinds for one in kind]
 
     @property
     def auc(self) -> float:
         """The chance that `no_answer` is larger where the book has no answer."""
-        return auc([one.no_answer for one in self.unanswerable], [one.no_answer for one in self.answerable])
+        return auc(self.unanswerable, self.answerable)
 
     def at(self, threshold: float) -> Abstention:
         """What comes of this threshold."""
-        answered_right = answered = decided = 0.0
+        answered = decided = 0.0
         kinds = self.kinds
         for part, share in ((self.answerable, 0.5), *((kind, 0.5 / len(kinds)) for kind in kinds)):
-            given = np.array([one.no_answer <= threshold for one in part])  # (N,)
-            right = np.array([one.right for one in part])  # (N,)
+            given = np.array(part) <= threshold  # (N,)
             answered += share * float(given.mean())
-            answered_right += share * float((given & right).mean())
             decided += share * float((given == (part is self.answerable)).mean())
+        answered_right = 0.5 * float(((np.array(self.answerable) <= threshold) & np.array(self.right)).mean())
         risk = 1 - answered_right / answered if answered else 0.0
         return Abstention(threshold, answered, risk, decided)
 
     def curve(self) -> list[Abstention]:
         """From no answer at all to all of them: a point for each set of answered questions."""
-        values = np.unique([one.no_answer for one in (*self.answerable, *self.unanswerable)]).tolist()
+        values = np.unique([*self.answerable, *self.unanswerable]).tolist()
         return [self.at(threshold) for threshold in (0.0, *starmap(_between, pairwise(values)), 1.0)]
 
     def best(self) -> Abstention:

@@ -26,7 +26,7 @@ from openbook.storage.index_store import IndexStore
 from openbook.storage.snapshot import IndexSnapshot
 from openbook_lab.datasets.golds import Golds
 from openbook_lab.datasets.questions import Question
-from openbook_lab.evaluation.abstention import AskedThrice, Signs, SignsThrice, Undecided, fit_no_answer
+from openbook_lab.evaluation.abstention import AskedThrice, Signs, SignsThrice, fit_no_answer
 from openbook_lab.evaluation.answer_log import AnswerLog, GivenAnswer, digest_of
 from openbook_lab.evaluation.asked import QuestionSet
 from openbook_lab.evaluation.book_study import BookStudy, Candidates, StudiedQuestion
@@ -147,6 +147,7 @@ def calibrate_checkpoint(
             [one for book in asked.values() for one in book.no_article],
             [one for book in asked.values() for one in book.no_passage],
             [one for book in asked.values() for one in book.near_misses],
+            [one for book in asked.values() for one in book.right],
         )
     together = asked[last]
     threshold = None if fit else known.max_no_answer
@@ -221,14 +222,9 @@ def signs_thrice(
 
 def asked_thrice(signs: SignsThrice, right: Sequence[bool], weights: NoAnswerWeights | None) -> AskedThrice:
     """What `no_answer` is with these signs; without weights p(empty answer | x)."""
-    answerable = zip(signs.answerable, right, strict=True)
-    return AskedThrice(
-        [Undecided(one.no_answer(weights), is_right) for one, is_right in answerable],
-        *(
-            [Undecided(one.no_answer(weights), False) for one in some]
-            for some in (signs.no_article, signs.no_passage, signs.near_misses)
-        ),
-    )
+    kinds = (signs.answerable, signs.no_article, signs.no_passage, signs.near_misses)
+    answerable, no_article, no_passage, near = ([one.no_answer(weights) for one in some] for some in kinds)
+    return AskedThrice(answerable, no_article, no_passage, near, right)
 
 
 def prior_table(
@@ -266,13 +262,12 @@ def abstention_table(books: Mapping[str, AskedThrice], threshold: float) -> Tabl
     rows: Rows = []
     for version, asked in books.items():
         point = asked.at(threshold)
-        answerable = [one.no_answer for one in asked.answerable]
         areas = [
-            auc_interval([one.no_answer for one in lacking], answerable) if lacking else None
+            auc_interval(lacking, asked.answerable) if lacking else None
             for lacking in (asked.unanswerable, asked.no_article, asked.no_passage, asked.near_misses)
         ]
         shares = (point.coverage, point.risk, point.decided)
-        exact = 100 * sum(one.right for one in asked.answerable) / len(asked.answerable)
+        exact = 100 * sum(asked.right) / len(asked.answerable)
         rows.append((version, exact, *areas, *(100 * share for share in shares)))
     columns = ("book", "EM, %", *AREAS, "coverage, %", "risk, %", "right decisions, %")
     return Table(f"No answer where no_answer > {threshold:g}", columns, rows, digits=3)

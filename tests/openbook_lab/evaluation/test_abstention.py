@@ -8,15 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openbook.rag.no_answer import NoAnswerWeights
-from openbook_lab.evaluation.abstention import AskedThrice, Signs, SignsThrice, Undecided, fit_no_answer
+from openbook_lab.evaluation.abstention import AskedThrice, Signs, SignsThrice, fit_no_answer
 
 # as many answerable as not, though one half lists two and the other four
-ASKED = AskedThrice(
-    [Undecided(0.1, True), Undecided(0.4, False)],
-    [Undecided(0.2, False), Undecided(0.6, False)],
-    [Undecided(0.8, False), Undecided(0.8, False)],
-)
-PROBABILITIES = st.lists(st.tuples(st.floats(0.0, 1.0), st.booleans()), min_size=1, max_size=8)
+ASKED = AskedThrice([0.1, 0.4], [0.2, 0.6], [0.8, 0.8], right=[True, False])
+PROBABILITIES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=8)
 
 
 def test_shares_are_over_both_halves_alike() -> None:
@@ -28,7 +24,7 @@ def test_shares_are_over_both_halves_alike() -> None:
 
 
 def test_kinds_of_questions_without_an_answer_count_alike_however_many_they_are() -> None:
-    near = replace(ASKED, near_misses=[Undecided(0.3, False)] * 7)
+    near = replace(ASKED, near_misses=[0.3] * 7)
     assert near.at(0.35).decided == pytest.approx(0.25 + (0.5 + 1 + 0) / 3 / 2)
 
 
@@ -42,15 +38,14 @@ def test_the_curve_goes_from_no_answer_to_all_of_them() -> None:
 def test_the_best_threshold_answers_what_the_book_answers() -> None:
     best = ASKED.best()
     assert (best.threshold, best.coverage, best.decided) == (0.5, 0.625, 0.875)
-    wrong = AskedThrice([Undecided(0.1, False), Undecided(0.4, False)], ASKED.no_article, ASKED.no_passage)
-    assert wrong.best().threshold == best.threshold
+    assert replace(ASKED, right=[False, False]).best().threshold == best.threshold
 
 
 @given(PROBABILITIES, PROBABILITIES, st.floats(0.0, 1.0))
 def test_no_other_threshold_has_more_right_decisions(
-    answerable: list[tuple[float, bool]], unanswerable: list[tuple[float, bool]], other: float
+    answerable: list[float], unanswerable: list[float], other: float
 ) -> None:
-    asked = AskedThrice([Undecided(*one) for one in answerable], [Undecided(p, False) for p, _ in unanswerable], [])
+    asked = AskedThrice(answerable, unanswerable, [], right=[True] * len(answerable))
     best = asked.best()
     assert best == asked.at(best.threshold)
     assert best.decided >= asked.at(other).decided - 1e-12
