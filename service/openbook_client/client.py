@@ -197,7 +197,7 @@ class Openbook:
 
     def _send(self, call: Call[Any], *, stream: bool) -> Outcome:
         try:
-            response = self._http.send(self._http.build_request(**self._wire.request(call)), stream=stream)
+            response = self._http.send(self._wire.request(self._http, call), stream=stream)
             if stream and not self._wire.streams(response):
                 response.read()
         except httpx.HTTPError as error:
@@ -345,7 +345,7 @@ class AsyncOpenbook:
 
     async def _send(self, call: Call[Any], *, stream: bool) -> Outcome:
         try:
-            response = await self._http.send(self._http.build_request(**self._wire.request(call)), stream=stream)
+            response = await self._http.send(self._wire.request(self._http, call), stream=stream)
             if stream and not self._wire.streams(response):
                 await response.aread()
         except httpx.HTTPError as error:

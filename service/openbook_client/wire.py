@@ -69,15 +69,15 @@ class Wire:
         """
         return {"trust_env": not _is_this_machine(self.url), "verify": httpx.URL(self.url).scheme == "https"}
 
-    def request(self, call: Call[Any]) -> dict[str, Any]:
-        """The arguments of httpx."""
-        return {
-            "method": call.method,
-            "url": self.url.rstrip("/") + call.path,
-            "json": call.body,
-            "headers": self.headers,
-            "timeout": httpx.Timeout(call.timeout_s, connect=CONNECT_S),
-        }
+    def request(self, http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Request:
+        """Raises WrongUse for a body that JSON cannot carry."""
+        timeout = httpx.Timeout(call.timeout_s, connect=CONNECT_S)
+        url = self.url.rstrip("/") + call.path
+        try:
+            return http.build_request(call.method, url, json=call.body, headers=self.headers, timeout=timeout)
+        except ValueError as error:
+            reason = "holds NaN, an infinity or half of a surrogate pair, which no JSON carries"
+            raise WrongUse("body", reason) from error
 
     def pause_s(self, call: Call[Any], outcome: Outcome, tries: int) -> float | None:
         """The seconds until the call is sent again after so many tries; None where it is not."""

@@ -195,6 +195,13 @@ def test_a_token_that_no_header_carries_is_wrong_use_and_not_repeated(connect: C
         connect("http://127.0.0.1", actor="a\tb")
 
 
+@pytest.mark.parametrize("options", [{"timeout_s": float("nan")}, {"abstain": {"max_no_answer": float("inf")}}, {}])
+def test_a_body_that_no_json_carries_is_wrong_use(connect: Connect, scripted: Scripted, options: Any) -> None:
+    with pytest.raises(WrongUse, match="body: "):
+        connect(scripted.url).answer("who ?" if options else "who \udcff ?", **options)
+    assert scripted.asked == []
+
+
 def test_a_password_in_the_url_is_not_shown(connect: Connect) -> None:
     with pytest.raises(Unreachable) as raised:
         connect("http://me:secret@127.0.0.1:9", retries=0).index()
