@@ -4,7 +4,7 @@ import json
 import random
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,6 +151,11 @@ def references(tiny: Subject) -> Callable[[Case], Reference]:
         return made[case]
 
     return of
+
+
+def assert_equal(ours: Iterable[torch.Tensor], theirs: Iterable[torch.Tensor]) -> None:
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.equal(one, other)
 
 
 def assert_same(found: Hypothesis, expected: Hypothesis, *, tolerance: float = 1e-4) -> None:

@@ -17,7 +17,7 @@ from openbook.rag.checkpoint import Checkpoint, load_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.rag.retriever import QuestionEncoder
 from openbook.storage.index_store import IndexStore
-from tests.openbook.rag.conftest import edit_config, make_case
+from tests.openbook.rag.conftest import assert_equal, edit_config, make_case
 from tests.waiting import PATIENCE_S
 
 QUESTIONS = ["who is the president of peru", "queen of nepal", "capital of the republic of france in 1984"]
@@ -77,8 +77,7 @@ def test_a_bare_model_computes_what_transformers_model_does(
     assert isinstance(bare.question_encoder, BareDpr)
     assert isinstance(bare.generator, BareBart)
     assert not isinstance(whole.generator, BareBart)
-    for ours, theirs in zip(computed(bare), computed(whole), strict=True):
-        assert torch.equal(ours, theirs)
+    assert_equal(computed(bare), computed(whole))
     assert bare.fingerprint == whole.fingerprint
     assert bare.uncased == whole.uncased
 
@@ -118,8 +117,7 @@ def test_transformers_loads_what_is_unlike_the_bare_models(folder: Path, change:
     change(folder)
     asked, whole = load_checkpoint(folder, bare=True), load_checkpoint(folder)
     assert type(asked.generator) is type(whole.generator)
-    for ours, theirs in zip(computed(asked), computed(whole), strict=True):
-        assert torch.equal(ours, theirs)
+    assert_equal(computed(asked), computed(whole))
 
 
 def test_serving_a_rag_folder_imports_nothing_heavy_before_or_after_it_is_ready(

@@ -17,7 +17,8 @@ from openbook.errors import CheckpointInvalid
 from openbook.rag.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from openbook.rag.encoder_decoder import EncoderDecoder
 from openbook.rag.no_answer import NoAnswerWeights
-from tests.openbook.rag.conftest import edit_config
+from tests.fixtures.checkpoints import describe_checkpoint
+from tests.openbook.rag.conftest import assert_equal, edit_config
 
 QUESTION = "who is the president of peru"
 NO_ANSWER = {"max_no_answer": 0.4, "no_answer": NoAnswerWeights(bias=1.5, empty=0.25, coverage=-0.125, least=0.5)}
@@ -51,8 +52,7 @@ def test_a_folder_of_transformers_gives_the_same_log_probs(request: pytest.Fixtu
     source: Path = request.getfixturevalue(kind)
     checkpoint = load_checkpoint(source)
     theirs = of_transformers(RagTokenForGeneration.from_pretrained(source), checkpoint.question_tokenizer)
-    for ours, other in zip(of_checkpoint(checkpoint), theirs, strict=True):
-        assert torch.equal(ours, other)
+    assert_equal(of_checkpoint(checkpoint), theirs)
 
 
 @pytest.mark.parametrize("model", [RagTokenForGeneration, RagSequenceForGeneration])
@@ -67,8 +67,7 @@ def test_a_folder_written_here_loads_in_transformers(
     assert not loading["unexpected_keys"]
     assert not loading["mismatched_keys"]
     theirs = of_transformers(read, checkpoint.question_tokenizer)
-    for ours, other in zip(of_checkpoint(checkpoint), theirs, strict=True):
-        assert torch.equal(ours, other)
+    assert_equal(of_checkpoint(checkpoint), theirs)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +84,7 @@ def test_a_folder_written_here_loads_here_with_its_facts(
     for tokenizer in ("question_tokenizer", "generator_tokenizer"):
         texts = [getattr(one, tokenizer)("The Queens of Peru, 1984")["input_ids"] for one in (first, second)]
         assert texts[0] == texts[1]
-    for a, b in zip(of_checkpoint(first), of_checkpoint(second), strict=True):
-        assert torch.equal(a, b)
+    assert_equal(of_checkpoint(first), of_checkpoint(second))
 
 
 def test_the_shortest_answer_is_written_along(folder: Path, tmp_path: Path) -> None:
@@ -104,10 +102,7 @@ def test_a_sharded_folder_loads(tiny_checkpoint: Path, folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     RagTokenForGeneration.from_pretrained(tiny_checkpoint).save_pretrained(folder, max_shard_size="100KB")
     assert len(list(folder.glob("*.safetensors"))) > 1
-    for a, b in zip(
-        of_checkpoint(load_checkpoint(folder)), of_checkpoint(load_checkpoint(tiny_checkpoint)), strict=True
-    ):
-        assert torch.equal(a, b)
+    assert_equal(of_checkpoint(load_checkpoint(folder)), of_checkpoint(load_checkpoint(tiny_checkpoint)))
 
 
 def test_a_folder_of_the_first_transformers_loads(tiny_bart_checkpoint: Path, tmp_path: Path) -> None:
@@ -146,8 +141,7 @@ def test_a_folder_of_the_first_transformers_loads(tiny_bart_checkpoint: Path, tm
     assert old.question_tokenizer(text)["input_ids"] == new.question_tokenizer(text)["input_ids"]
     assert old.generator_tokenizer(text)["input_ids"] == new.generator_tokenizer(text)["input_ids"]
     assert old.generator_tokenizer.decode(old.generator_tokenizer(text)["input_ids"], skip_special_tokens=True) == text
-    for a, b in zip(of_checkpoint(old), of_checkpoint(new), strict=True):
-        assert torch.equal(a, b)
+    assert_equal(of_checkpoint(old), of_checkpoint(new))
 
 
 def test_openbook_json_may_be_absent(folder: Path) -> None:
@@ -198,35 +192,28 @@ def borrowing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     weights = site / "tiny_base" / "model.safetensors"
     save_file({"embeddings": tensors.pop(BORROWED)}, weights)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    facts = json.loads((folder / "openbook.json").read_text())
-    facts["base"] = {
+    base = {
         "package": "tiny-base",
         "version": "1.0",
         "weights": "tiny_base/model.safetensors",
         "sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
         "tensors": {BORROWED: "embeddings"},
     }
-    (folder / "openbook.json").write_text(json.dumps(facts))
+    describe_checkpoint(folder, base=base)
     monkeypatch.syspath_prepend(site)
     return folder
 
 
 def test_tensors_left_to_a_package_are_read_from_it(borrowing: Path, tiny_checkpoint: Path) -> None:
     whole = load_checkpoint(tiny_checkpoint)
-    for a, b in zip(of_checkpoint(load_checkpoint(borrowing)), of_checkpoint(whole), strict=True):
-        assert torch.equal(a, b)
+    assert_equal(of_checkpoint(load_checkpoint(borrowing)), of_checkpoint(whole))
 
 
 def test_saving_writes_the_borrowed_tensors_as_well(borrowing: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
     save_checkpoint(load_checkpoint(borrowing), tmp_path / "written")
     _, loading = RagTokenForGeneration.from_pretrained(tmp_path / "written", output_loading_info=True)
     assert not loading["missing_keys"]
-    for a, b in zip(
-        of_checkpoint(load_checkpoint(tmp_path / "written")),
-        of_checkpoint(load_checkpoint(tiny_checkpoint)),
-        strict=True,
-    ):
-        assert torch.equal(a, b)
+    assert_equal(of_checkpoint(load_checkpoint(tmp_path / "written")), of_checkpoint(load_checkpoint(tiny_checkpoint)))
 
 
 def test_a_package_that_is_not_installed_is_named(borrowing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
