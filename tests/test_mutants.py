@@ -165,7 +165,7 @@ MUTANTS = [
     Mutant(
         "a wrong admin token is refused",
         "api/access.py",
-        "if is_admin_token(given, settings_of(request)):",
+        "if is_admin_token(given, settings):",
         "if given:",
         "openbook/api/test_hostile_clients.py",
     ),

@@ -1,4 +1,4 @@
-"""What the calls share: the services, the settings, and who may administer."""
+"""Who may administer, and who it was."""
 
 import logging
 import math
@@ -13,9 +13,7 @@ from typing import Annotated
 from fastapi import Depends, Header, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from openbook.api.composition import Services
 from openbook.api.hosts import AllowedHosts, address_in, origin_of
-from openbook.api.writing import Writer
 from openbook.errors import AdminDisabled, InvalidRequest, OriginRefused, TooManyAttempts, Unauthorized
 from openbook.settings import Settings
 
@@ -86,16 +84,6 @@ def place_of(address: str) -> str:
     return str(IPv6Network((int(read), IPV6_PREFIX_BITS), strict=False))
 
 
-def services_of(request: Request) -> Services:
-    services: Services = request.app.state.services
-    return services
-
-
-def settings_of(request: Request) -> Settings:
-    settings: Settings = request.app.state.settings
-    return settings
-
-
 async def admin(request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
     """Let a request with the admin token pass. Raises OriginRefused, AdminDisabled, Unauthorized, TooManyAttempts.
 
@@ -105,7 +93,8 @@ async def admin(request: Request, credentials: Annotated[HTTPAuthorizationCreden
     hosts: AllowedHosts = request.app.state.hosts
     if hosts.foreign(request):
         raise OriginRefused("administration", origin=origin_of(request))
-    token = settings_of(request).admin_token
+    settings: Settings = request.app.state.settings
+    token = settings.admin_token
     if token is None or not token.get_secret_value():
         raise AdminDisabled
     if credentials is None:
@@ -115,7 +104,7 @@ async def admin(request: Request, credentials: Annotated[HTTPAuthorizationCreden
     attempts.check(address)
     # starlette decodes headers as latin-1; compare the bytes that were sent
     given = credentials.credentials.encode("latin-1")
-    if is_admin_token(given, settings_of(request)):
+    if is_admin_token(given, settings):
         return
     attempts.fail(address)
     raise Unauthorized(what="wrong" if _utf8(given) is not None else "not sent as UTF-8")
@@ -165,12 +154,4 @@ def _utf8(sent: bytes) -> str | None:
         return None
 
 
-def writer_of(request: Request) -> Writer:
-    writer: Writer = request.app.state.writer
-    return writer
-
-
-TheServices = Annotated[Services, Depends(services_of)]
-TheWriter = Annotated[Writer, Depends(writer_of)]
-TheSettings = Annotated[Settings, Depends(settings_of)]
 TheActor = Annotated[str, Depends(actor)]

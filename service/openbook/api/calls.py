@@ -13,19 +13,19 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from pydantic import Field, create_model
 from starlette.responses import Response
 
-from openbook.api.access import TheServices, TheSettings, TheWriter
 from openbook.api.body import JSON
+from openbook.api.composition import Services
 from openbook.api.logs import FACTS, FOUND
 from openbook.api.middleware import while_connected
 from openbook.api.problems import PROBLEM_JSON, ProblemWords
 from openbook.api.schemas import AnswerRequest, QuestionBody
 from openbook.api.streaming import Event
-from openbook.api.writing import Found
+from openbook.api.writing import Found, Writer
 from openbook.application.answer_question import Ask
 from openbook.application.comparison import Comparison
 from openbook.entities import Answer, Retrieval, Scores
 from openbook.extensions import ANSWERS, ROUTERS, extensions
-from openbook.rag.engine import EngineFacts
+from openbook.settings import Settings
 
 F = TypeVar("F", Answer, Scores, Retrieval, Comparison)
 
@@ -53,8 +53,8 @@ class Addition:
     description: str
     check: "Callable[[Call], None]"
     make: "Callable[[Call, AnswerRequest, Answer], Awaitable[Any]]"
-    always: "Callable[[TheSettings], bool]" = lambda settings: False
-    offered: "Callable[[TheSettings], bool]" = lambda settings: True
+    always: "Callable[[Settings], bool]" = lambda settings: False
+    offered: "Callable[[Settings], bool]" = lambda settings: True
 
 
 @cache
@@ -78,14 +78,21 @@ class Call:
     """One request, and what its route needs of the service. A route takes `call: TheCall`."""
 
     request: Request
-    services: TheServices
-    settings: TheSettings
-    writer: TheWriter
 
     @property
-    def facts(self) -> EngineFacts:
-        """What the checkpoint says of itself."""
-        return self.services.engine.facts
+    def services(self) -> Services:
+        services: Services = self.request.app.state.services
+        return services
+
+    @property
+    def settings(self) -> Settings:
+        settings: Settings = self.request.app.state.settings
+        return settings
+
+    @property
+    def writer(self) -> Writer:
+        writer: Writer = self.request.app.state.writer
+        return writer
 
     def ask(self, asked: QuestionBody) -> Ask:
         """What the service is asked. Raises InvalidRequest for an option above a limit."""

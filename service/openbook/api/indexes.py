@@ -10,9 +10,9 @@ from fastapi import APIRouter, Body, Depends, Query
 from starlette.responses import JSONResponse
 
 from openbook import errors
-from openbook.api.access import TheActor, TheServices, TheSettings, admin
+from openbook.api.access import TheActor, admin
 from openbook.api.body import JsonRoute
-from openbook.api.calls import additions
+from openbook.api.calls import TheCall, additions
 from openbook.api.composition import Services
 from openbook.api.openapi import BODY_PROBLEMS, problem_responses
 from openbook.api.problems import shown
@@ -49,8 +49,9 @@ def change(name: str, report: type[results.Result], *problems: type[errors.Openb
 
 
 @router.get("/index", responses=problem_responses(errors.IndexCorrupt))
-async def indexes(services: TheServices, settings: TheSettings) -> results.Indexes:
+async def indexes(call: TheCall) -> results.Indexes:
     """The live version and its generation, what is open, and what is on disk."""
+    services = call.services
     versions = await services.lists.run(services.store.versions)
     now, facts, check = services.live.now(), services.engine.facts, services.swap_index.last_check()
     return results.Indexes(
@@ -65,20 +66,20 @@ async def indexes(services: TheServices, settings: TheSettings) -> results.Index
         generator=generator_record(services.engine.generator()),
         last_check=results.GuardCheck.model_validate(check) if check is not None else None,
         feedback=services.feedback is not None,
-        offers=tuple(name for name, one in additions().items() if one.offered(settings)),
+        offers=tuple(name for name, one in additions().items() if one.offered(call.settings)),
     )
 
 
 @router.get("/index/swap", responses=problem_responses())
-async def swap_progress(services: TheServices) -> results.SwapProgress:
+async def swap_progress(call: TheCall) -> results.SwapProgress:
     """The swap that is under way, or else how the last one ended."""
-    return progress_record(services.swap_index.progress())
+    return progress_record(call.services.swap_index.progress())
 
 
 @router.get("/index/history", dependencies=ADMIN, responses=problem_responses(*ADMIN_PROBLEMS))
-async def history(services: TheServices, asked: Annotated[HistoryQuery, Query()]) -> results.History:
+async def history(call: TheCall, asked: Annotated[HistoryQuery, Query()]) -> results.History:
     """Who swapped what, when and with which outcome, newest first: every service on the folder, restarts included."""
-    swaps = await services.administration.run(services.history.last, asked.limit)
+    swaps = await call.services.administration.run(call.services.history.last, asked.limit)
     return results.History(swaps=tuple(results.SwapRecord.model_validate(swap) for swap in swaps))
 
 
@@ -87,19 +88,17 @@ async def history(services: TheServices, asked: Annotated[HistoryQuery, Query()]
     "/index/{version}",
     responses=problem_responses(errors.UnknownIndex, errors.IndexCorrupt, errors.StoreUnreachable),
 )
-async def manifest(version: str, services: TheServices) -> results.Manifest:
+async def manifest(version: str, call: TheCall) -> results.Manifest:
     """What one version on disk says of itself."""
-    return results.Manifest.model_validate(await asyncio.to_thread(services.store.info, version))
+    return results.Manifest.model_validate(await asyncio.to_thread(call.services.store.info, version))
 
 
 @change("swap", results.Swapped, *SWAP_PROBLEMS, errors.GuardFailed, errors.GuardUnavailable)
-async def swap(
-    body: SwapRequest, services: TheServices, settings: TheSettings, actor: TheActor
-) -> results.Swapped | JSONResponse:
+async def swap(body: SwapRequest, call: TheCall, actor: TheActor) -> results.Swapped | JSONResponse:
     """Replace the live index without a restart. A client that hangs up does not stop it."""
-    policy = body.policy or settings.swap_policy
-    begun = await services.administration.run(
-        services.swap_index.begin,
+    policy = body.policy or call.settings.swap_policy
+    begun = await call.services.administration.run(
+        call.services.swap_index.begin,
         body.version,
         policy=policy,
         verify=body.verify,
@@ -107,28 +106,32 @@ async def swap(
         guard=body.guard,
         force=body.force,
     )
-    return await _ended_or_begun(services, begun, results.Swapped, wait=body.wait)
+    return await _ended_or_begun(call.services, begun, results.Swapped, wait=body.wait)
 
 
 @change("rollback", results.Swapped, *SWAP_PROBLEMS, errors.NothingToRollBackTo)
 async def rollback(
     body: Annotated[RollbackRequest, Body(default_factory=RollbackRequest)],
-    services: TheServices,
-    settings: TheSettings,
+    call: TheCall,
     actor: TheActor,
 ) -> results.Swapped | JSONResponse:
     """Swap back to the version that was live before the last swap; without a restart, as any swap."""
-    begun = await services.administration.run(
-        services.swap_index.rollback, policy=body.policy or settings.swap_policy, verify=body.verify, actor=actor
+    begun = await call.services.administration.run(
+        call.services.swap_index.rollback,
+        policy=body.policy or call.settings.swap_policy,
+        verify=body.verify,
+        actor=actor,
     )
-    return await _ended_or_begun(services, begun, results.Swapped, wait=body.wait)
+    return await _ended_or_begun(call.services, begun, results.Swapped, wait=body.wait)
 
 
 @change("load", results.Loaded, *LOAD_PROBLEMS)
-async def load(body: LoadRequest, services: TheServices, actor: TheActor) -> results.Loaded | JSONResponse:
+async def load(body: LoadRequest, call: TheCall, actor: TheActor) -> results.Loaded | JSONResponse:
     """Open a version beside the live one: questions may name it, and a swap to it is a flip and no more."""
-    begun = await services.administration.run(services.swap_index.load, body.version, verify=body.verify, actor=actor)
-    return await _ended_or_begun(services, begun, results.Loaded, wait=body.wait)
+    begun = await call.services.administration.run(
+        call.services.swap_index.load, body.version, verify=body.verify, actor=actor
+    )
+    return await _ended_or_begun(call.services, begun, results.Loaded, wait=body.wait)
 
 
 async def _ended_or_begun(services: Services, begun: Future[Any], report: type[R], *, wait: bool) -> R | JSONResponse:

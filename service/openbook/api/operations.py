@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from openbook import __version__
-from openbook.api.access import TheServices
+from openbook.api.calls import TheCall
 from openbook.api.indexes import generator_record
 from openbook.api.openapi import problem_responses
 from openbook.api.problems import NOT_READY_RETRY_S, shown
@@ -46,11 +46,12 @@ async def version() -> VersionResponse:
 
 
 @router.get("/readyz", responses=problem_responses(NoLiveIndex))
-async def readyz(services: TheServices) -> results.Ready:
+async def readyz(call: TheCall) -> results.Ready:
     """Able to answer: an index is live, and the threads that compute do get work done.
 
     A service that cannot open what CURRENT names is ready too: it keeps its index, and `following` says why.
     """
+    services = call.services
     try:
         with services.live.lease() as lease:
             index = lease.index

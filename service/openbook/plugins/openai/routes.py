@@ -93,7 +93,7 @@ async def chat_completions(body: ChatCompletionRequest, call: TheCall) -> Respon
         return _said(body, await _begun(ChatStream, body, call))
     answer = await _answer(body, call)
     named = {"request_id": call.request.state.request_id, "created": int(time.time())}
-    special = call.facts.special_tokens
+    special = call.services.engine.facts.special_tokens
     written = await call.written(
         lambda: ChatCompletionResponse.of(answer, body, special, **named).model_dump_json(), answer
     )
@@ -114,7 +114,7 @@ async def responses(body: ResponsesRequest, call: TheCall) -> Response:
     request_id = call.request.state.request_id
     begun = OpenAIResponse.begun(body, model=body.model, request_id=request_id, created=int(time.time()))
     answer = await _answer(body, call)
-    special = call.facts.special_tokens
+    special = call.services.engine.facts.special_tokens
     written = await call.written(lambda: begun.answered(answer, body, special).model_dump_json(), answer)
     return _said(body, written)
 
@@ -138,7 +138,7 @@ async def rerank(body: RerankRequest, call: TheCall) -> Response:
 async def embeddings(body: EmbeddingsRequest, call: TheCall) -> Response:
     """The question encoder's vectors, as OpenAI's call of that name has them."""
     _check_model(body.model, call)
-    dimension = call.facts.dimension
+    dimension = call.services.engine.facts.dimension
     if body.dimensions not in (None, dimension):
         raise InvalidRequest(field="dimensions", reason=f"must be {dimension}, which the encoder makes")
     encoding = call.services.answer_question.embed(body.input, timeout_s=call.settings.timeout_s)
@@ -183,7 +183,7 @@ async def _begun(stream: Callable[..., S], body: OpenAIBody, call: Call) -> S:
                 async for event in coming:
                     yield event if isinstance(event, AnswerToken) else linked(event, _base(call))
 
-    begun = stream(call.request, told(), call.writer, body, call.facts)
+    begun = stream(call.request, told(), call.writer, body, call.services.engine.facts)
     await begun.begin()
     return begun
 

@@ -168,7 +168,7 @@ async def _content(call: Call, asked: AnswerRequest, found: Answer) -> dict[str,
         **body,
         "index": body["index"] | {"manifest_sha256": sha256},
         "passages_sha256": [passage_sha256(one.title, one.text) for one in found.passages],
-        "engine": {"version": __version__, "precision": call.facts.precision},
+        "engine": {"version": __version__, "precision": call.services.engine.facts.precision},
     }
 
 
