@@ -88,7 +88,7 @@ MOST_LINES = {
     # a single prompt's audit: its two records, its name, its refusal (33)
     # the address that readers have, with which links begin (13)
     # the default checkpoint: the larger one that is installed, and its extra (6; 1 in rag)
-    "openbook": 1400,
+    "openbook": 1398,
     # the turns before a question: a body, its bounds and what it says of a wrong one (42)
     # what plug-ins add to an answer (52)
     # those origins, none of which administers; /health and /version (47)
@@ -123,7 +123,7 @@ MOST_LINES = {
     # the words of a line of Markdown, without its marks (56)
     # the notes, tabs and foldouts of sites' generators, and prompts in code (130)
     "openbook.indexing": 4886,
-    # openbook check (511); twelve kinds of files (422); import, merge, push, mcp and Ray, the core's before (830);
+    # openbook check (511); twelve kinds of files (422); import, merge, push and Ray, the core's before (788);
     # language models behind a server (960), and those of this process with their prompts and the command that makes
     # checkpoints, the core's before (1150)
     # the turns of a chat as the history of its last question (51)
@@ -142,7 +142,7 @@ MOST_LINES = {
     # the question encoder of a checkpoint with a reader, for another (2)
     # how llama.cpp cuts an answer, which it scores token by token (9)
     # a model that is looked at anew, and no answer from two (26)
-    "openbook.plugins": 9325,
+    "openbook.plugins": 9283,
     # each generator's way to leave a passage out exactly (134)
     # how much of a question the passages cover, in place of the best doc_score (11, 19)
     # vectors of texts, and how many tokens were read (19)

@@ -112,9 +112,7 @@ class Settings(BaseSettings):
         None,
         description="Bearer token for swaps, rollbacks, loads and the history. Without one, administration is off.",
     )
-    api_key: SecretStr | None = Field(
-        None, description="API key that openbook ask and openbook mcp send to a service that wants one."
-    )
+    api_key: SecretStr | None = Field(None, description="API key that openbook ask sends to a service that wants one.")
     retriever: Literal["auto", "dense", "bm25", "hybrid", "reranked"] = Field(
         "auto",
         description="Retriever of questions that name none. auto: hybrid where the version holds BM25 and "

@@ -18,17 +18,11 @@ from openbook_client import AsyncOpenbook, WrongUse
 from openbook_client.mcp_command import main
 from openbook_client.mcp_server import WITHHELD, _quoted, mcp_server, security_of
 from openbook_client.results import IndexVersion, RetrievedPassage
-from tests.fixtures.command_line import Run
 from tests.openbook.api.conftest import PERU, connect, post, received
 from tests.openbook_client.conftest import Scripted
 from tests.openbook_client.test_wire import problem
 from tests.soak.servers import free_port
 from tests.waiting import PATIENCE_S, until
-
-COMMANDS = {
-    "openbook-mcp": lambda url: [sys.executable, "-m", "openbook_client.mcp_command", url],
-    "openbook mcp": lambda url: [sys.executable, "-m", "openbook", "mcp", "--url", url],
-}
 
 
 async def use(server: Any, *calls: tuple[str, dict[str, Any]]) -> tuple[list[Any], list[Any]]:
@@ -59,10 +53,9 @@ def check_sourced(result: Any, library: str) -> None:
     assert all(one["text"] in block.text for one in found["passages"])
 
 
-@pytest.mark.parametrize("command", ["openbook-mcp", pytest.param("openbook mcp", marks=pytest.mark.slow)])
-def test_over_stdio_an_assistant_asks_and_gets_sources(library: str, command: str) -> None:
-    program, *arguments = COMMANDS[command](library)
-    server = StdioServerParameters(command=program, args=arguments, env=dict(os.environ))
+def test_over_stdio_an_assistant_asks_and_gets_sources(library: str) -> None:
+    command = ["-m", "openbook_client.mcp_command", library]
+    server = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
     tools, (answer, passages) = used(
         server, ("answer", {"question": PERU, "n_docs": 3}), ("passages", {"question": PERU, "index": "tiny-2018"})
     )
@@ -185,18 +178,10 @@ def test_wrong_use_is_said_before_anything_starts(
     assert said in capsys.readouterr().err
 
 
-def test_the_command_says_wrong_use_as_every_command_does(run: Run) -> None:
-    ended = run("mcp", "--url", "http://127.0.0.1:9", "--http", "--host", "::")
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("error [setting_invalid]: --allowed-host: must name what clients call")
-    assert run("mcp", "--url", "ftp://here").err.startswith("error [setting_invalid]: --url: ")
-
-
-def test_without_the_sdk_the_commands_say_what_to_install(
-    run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_without_the_sdk_the_command_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "openbook_client.mcp_server", None)
-    assert "pip install 'openbook[mcp]'" in run("mcp", "--url", "http://127.0.0.1:9").err
     with pytest.raises(SystemExit):
         main(["http://127.0.0.1:9"])
     assert "pip install 'openbook-client[mcp]'" in capfd.readouterr().err
@@ -210,7 +195,7 @@ def test_the_configuration_of_an_assistant_that_the_docs_show_is_json() -> None:
     servers = [json.loads(one)["mcpServers"]["openbook"] for one in shown if "mcpServers" in one]
     assert servers
     for one in servers:
-        assert one.get("command") in ("openbook-mcp", "openbook", "uvx") or one["url"].endswith("/mcp")
+        assert one.get("command") in ("openbook-mcp", "uvx") or one["url"].endswith("/mcp")
 
 
 def test_an_assistant_reads_where_a_passage_is_from() -> None:

@@ -1,1 +1,0 @@
-"""Lets an assistant ask a running service by the Model Context Protocol: `openbook mcp`."""
