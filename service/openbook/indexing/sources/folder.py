@@ -5,7 +5,7 @@ import logging
 import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import closing
 from functools import partial
 from pathlib import Path, PurePosixPath
 
@@ -32,6 +32,8 @@ LINK, NO_FILE, LONG_PATH = "link", "no file", "path too long"
 SHOWN_LINKS = 5
 # Of the files that are left out, so many are named.
 SHOWN_FILES = 20
+
+Converter = Guarded[tuple[str, bytes], FolderFile | str]
 
 logger = logging.getLogger(__name__)
 
@@ -88,8 +90,8 @@ class FolderSource(PassageSource):
         self._skipped.clear()
         self._left_out.clear()
         read, ahead = 0, after is not None
-        with ExitStack() as processes:
-            converter = _Converter(self._readers, processes, self._file_seconds)
+        guarded: Converter = Guarded(partial(convert, self._readers), self._file_seconds)
+        with closing(guarded) as converter:
             for name, size in self._sizes.items():
                 read += size
                 if not ahead:
@@ -139,7 +141,7 @@ class FolderSource(PassageSource):
                     continue
                 yield free_fields(head.decode("utf-8-sig", "replace"))
 
-    def _passages(self, name: str, size: int, converter: "_Converter") -> tuple[Passage, ...]:
+    def _passages(self, name: str, size: int, converter: Converter) -> tuple[Passage, ...]:
         file = self._file(name, size, converter)
         if isinstance(file, str):
             return self._leave_out(name, file)
@@ -159,7 +161,7 @@ class FolderSource(PassageSource):
         self._left_out.append((name, reason))
         return ()
 
-    def _file(self, name: str, size: int, converter: "_Converter") -> FolderFile | str:
+    def _file(self, name: str, size: int, converter: Converter) -> FolderFile | str:
         """The file, or the reason why it is left out. Raises SourceInvalid where the system does not let it be read."""
         if name in self._unread:
             return self._unread[name]
@@ -186,28 +188,11 @@ class FolderSource(PassageSource):
             return TOO_LARGE
         if reader is None:
             return read_markdown(text) if _kind(name) == MARKDOWN else FolderFile((Section(text),))
-        file = converter.file(_kind(name), content)
+        converter.send([(_kind(name), content)])
+        [file] = converter.outcomes()
         if isinstance(file, FolderFile) and sum(len(section.text) for section in file.sections) > LARGEST_TEXT:
             return TOO_LARGE
         return file
-
-
-class _Converter:
-    """Reads files in another process, which begins with the first of them."""
-
-    def __init__(self, readers: Mapping[str, FileReader], processes: ExitStack, seconds: float) -> None:
-        self._readers = readers
-        self._processes = processes
-        self._seconds = seconds
-        self._guarded: Guarded[tuple[str, bytes], FolderFile | str] | None = None
-
-    def file(self, kind: str, content: bytes) -> FolderFile | str:
-        if self._guarded is None:
-            self._guarded = Guarded(partial(convert, self._readers), self._seconds)
-            self._processes.callback(self._guarded.close)
-        self._guarded.send([(kind, content)])
-        [outcome] = self._guarded.outcomes()
-        return outcome
 
 
 def file_readers() -> dict[str, FileReader]:

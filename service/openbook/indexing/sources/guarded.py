@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -25,17 +26,20 @@ class WorkerFailed(RuntimeError):
 
 
 class Guarded(Generic[Item, Outcome]):
-    """Calls a function in a process of its own, which ends with `close`, or with this process."""
+    """Calls a function in a process of its own, which begins with the first items and ends with `close`, or with this
+    process."""
 
     def __init__(self, function: Callable[[Item], Outcome], seconds: float) -> None:
         """`function` can be pickled. `seconds` of processor time, not of the clock, are what an item may take: a busy
         machine loses the same items as a quiet one."""
         self._arguments = (function, seconds)
         self._items: Sequence[Item] = ()
-        self._start()
+        self.process: BaseProcess | None = None
 
     def send(self, items: Sequence[Item]) -> None:
         """Hand over items; `outcomes` must be called before the next."""
+        if self.process is None:
+            self._start()
         self._items = items
         self._give(items)
 
@@ -52,9 +56,10 @@ class Guarded(Generic[Item, Outcome]):
         return outcomes
 
     def close(self) -> None:
-        self.process.terminate()
-        self.process.join()
-        self._connection.close()
+        if self.process is not None:
+            self.process.terminate()
+            self.process.join()
+            self._connection.close()
 
     def _start(self) -> None:
         # spawn: a fork would copy locks that other threads hold and nothing releases

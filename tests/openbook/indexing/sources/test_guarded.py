@@ -35,6 +35,7 @@ def outcomes(guarded: Guarded[str, str], *items: str) -> list[str]:
 
 
 def test_an_item_that_asks_for_too_much_memory_costs_itself(guarded: Guarded[str, str]) -> None:
+    assert outcomes(guarded, "a") == ["a"]
     process = guarded.process
     assert outcomes(guarded, "a", "memory", "b") == ["a", TOO_HEAVY, "b"]
     # the bound is one that the process survives
