@@ -9,6 +9,7 @@ thread the bytes are the same either way.
 import hashlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -41,7 +42,6 @@ CENTRE_EF = 128
 PROBED_ROWS = 64
 # The files of a work folder.
 KEY, TRAINED, FILLING = "building.json", "trained.faiss", "filling.faiss"
-SUFFIXES = (".faiss", ".json", ".new")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +81,6 @@ def build_index(
 def write_index(path: Path, index: Any) -> None:
     """Write an index as FAISS does."""
     faiss.write_index(index, str(path))
-
-
-def forget(work: Path) -> None:
-    """Remove what a build left in its work folder, and the folder if nothing else is in it."""
-    if not work.is_dir():
-        return
-    for path in work.iterdir():
-        if path.suffix in SUFFIXES and path.is_file():
-            path.unlink(missing_ok=True)
-    with suppress(OSError):  # it holds other files
-        work.rmdir()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +123,7 @@ class _Building:
         )
         path = self.work / KEY
         if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != key:
-            forget(self.work)
+            shutil.rmtree(self.work, ignore_errors=True)
             self.work.mkdir(parents=True, exist_ok=True)
             durable.write_atomically(path, key)
 

@@ -1,6 +1,7 @@
 """Making the files of a version, and handing them over to the folder of indexes."""
 
 import datetime
+import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from openbook.indexing.array_writing import save_array, write_vectors
 from openbook.indexing.bm25_build import in_order, write_bm25
 from openbook.indexing.building.progress import Report, Silence
 from openbook.indexing.faiss_adopting import adopt
-from openbook.indexing.faiss_building import Begun, build_index, forget, write_index
+from openbook.indexing.faiss_building import Begun, build_index, write_index
 from openbook.indexing.index_spec import IndexSpec
 from openbook.indexing.passage_fields import fields_of
 from openbook.indexing.passage_writing import write_passages
@@ -118,7 +119,7 @@ def publish(
         )
         put_in_place(store, place, info, replace=replace)
     if work is not None:
-        forget(work)
+        shutil.rmtree(work, ignore_errors=True)
     return info
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from openbook.indexing import faiss_building
-from openbook.indexing.faiss_building import TRAINED, build_index, forget, write_index
+from openbook.indexing.faiss_building import TRAINED, build_index, write_index
 from openbook.indexing.index_spec import choose_index
 from openbook.storage.index_store import IndexStore
 from tests.openbook.indexing.publishing_killed import DIMENSION, SLICE_ROWS, N, publish_reported, vectors
@@ -71,13 +71,6 @@ def test_what_another_build_left_is_not_taken(tmp_path: Path, another: str) -> N
     factory = "IVF16,SQ8" if another == "spec" else "IVF8,SQ8"
     expected = build(tmp_path / "expected", vectors(), factory, None)
     assert build(tmp_path / "second", vectors(), factory, tmp_path / "work") == expected
-
-
-def test_what_others_left_in_the_folder_of_the_work_stays(tmp_path: Path) -> None:
-    (tmp_path / "state.txt").touch()
-    (tmp_path / TRAINED).touch()
-    forget(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["state.txt"]
 
 
 # before the training and after it, a slice of the filling, the last look at what was written

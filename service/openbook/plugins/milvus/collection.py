@@ -120,11 +120,6 @@ class Databases:
         return Collection(address, version=version, dimension=dimension, token=self.token)
 
 
-def is_database(url: str) -> bool:
-    """Whether this is meant as an address of a database."""
-    return urlsplit(url).scheme in SCHEMES
-
-
 class Collection:
     """An open collection. Any number of threads may search at once.
 
