@@ -119,7 +119,8 @@ MOST_LINES = {
     # what an audit strikes (7)
     # a wrong value of a secret, which no error repeats (3)
     # how many answers to a file of questions are withheld (4)
-    "openbook.cli": 3247,
+    # a package that is broken takes its own command with it alone (7)
+    "openbook.cli": 3253,
     # the words of a line of Markdown, without its marks (56)
     # the notes, tabs and foldouts of sites' generators, and prompts in code (130)
     "openbook.indexing": 4866,

@@ -57,22 +57,28 @@ def _add_extensions(app: typer.Typer, groups: dict[str, typer.Typer]) -> None:
     """Add the commands of other packages. Where the lab is not installed, its commands say what to install."""
     found = extensions(COMMANDS)
     for name, extension in found.items():
-        command = extension.load()
+        parent, _, leaf = name.rpartition(".")
+        try:
+            command = extension.load()
+        except Exception as error:
+            # a broken package takes its own command with it, and no other
+            broken = _missing(name, f"cannot be loaded from {extension.value}: {error!r}")
+            (groups[parent] if parent else app).command(name=leaf, context_settings=ANY_ARGUMENTS)(broken)
+            continue
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:
-            parent, _, leaf = name.rpartition(".")
             (groups[parent] if parent else app).command(name=leaf)(command)
     for name in LAB_COMMANDS:
         if name not in found:
-            app.command(name=name, hidden=True, context_settings=ANY_ARGUMENTS)(_missing(name))
+            missing = _missing(name, "comes with another package: pip install 'openbook[lab]'")
+            app.command(name=name, hidden=True, context_settings=ANY_ARGUMENTS)(missing)
 
 
-def _missing(name: str) -> Callable[..., None]:
+def _missing(name: str, reason: str) -> Callable[..., None]:
     def command(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> None:
-        raise SettingInvalid(
-            setting=f"openbook {name}", reason="comes with another package: pip install 'openbook[lab]'"
-        )
+        """Cannot be used here: run it to see why."""
+        raise SettingInvalid(setting=f"openbook {name.replace('.', ' ')}", reason=reason)
 
     return command
 

@@ -36,6 +36,17 @@ def test_without_the_lab_help_does_not_list_its_commands(alone: None, run: Run) 
     ]
 
 
+def test_a_package_that_is_broken_takes_its_own_command_with_it_alone(
+    monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    broken = EntryPoint("index.mend", "no_such_package:mend", extensions.COMMANDS)
+    monkeypatch.setattr(extensions, "entry_points", lambda group: [broken] if group == broken.group else [])
+    assert run("index", "list").code == 0
+    ended = run("index", "mend", "--now")
+    assert ended.code == 2
+    assert "openbook index mend: cannot be loaded from no_such_package:mend: ModuleNotFoundError" in ended.err
+
+
 def test_the_lab_brings_commands_and_the_checkpoint_the_sources_of_the_demo(run: Run) -> None:
     assert "average" in run("checkpoint", "--help").out
     assert named_sources() == ("wiki-2016", "wiki-2018")
