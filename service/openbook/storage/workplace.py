@@ -39,7 +39,7 @@ def building(folder: Path, version: str) -> Iterator[Path]:
 def is_being_built(folder: Path, version: str) -> bool:
     """Whether a living process is making this version."""
     for place in hidden(folder, "building", version):
-        lock = lock_folder(place, unsupported=False)
+        lock = _lock_if_free(place)
         if lock is not None:
             os.close(lock)
         elif place.is_dir():
@@ -56,7 +56,7 @@ def remove_dead(places: Iterable[Path], before: float = math.inf) -> None:
         with suppress(OSError):
             if max(path.lstat().st_mtime for path in (place, *place.iterdir())) >= before:
                 continue
-        lock = lock_folder(place, unsupported=False)
+        lock = _lock_if_free(place)
         if lock is not None:
             shutil.rmtree(place, ignore_errors=True)
             os.close(lock)
@@ -78,12 +78,22 @@ def hidden(folder: Path, kind: str, version: str | None = None) -> list[Path]:
 
 
 def lock_folder(place: Path, *, unsupported: bool) -> int | None:
-    """The descriptor that holds the lock; None where another process has it or has removed the folder."""
+    """The descriptor that holds the lock; None where another process has it or has removed the folder.
+
+    Raises OSError where the system does not let it be opened: to try again would not help.
+    """
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
+    except FileNotFoundError:
         return None
     if durable.lock(descriptor, place, unsupported=unsupported):
         return descriptor
     os.close(descriptor)
+    return None
+
+
+def _lock_if_free(place: Path) -> int | None:
+    """None also for a folder of another user's, or what is none."""
+    with suppress(OSError):
+        return lock_folder(place, unsupported=False)
     return None

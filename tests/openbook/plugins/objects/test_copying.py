@@ -2,10 +2,12 @@
 
 import errno
 import hashlib
+import os
 import shutil
 import threading
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -217,3 +219,20 @@ def test_what_stopped_pulls_left_goes(objects: FsspecStore, cache: IndexStore, i
     push(objects, origin, "tiny-2018", QUIET, replace=True)
     pull(objects, cache, "tiny-2018", QUIET, lambda n: None)
     assert [path.name for path in cache.folder.iterdir() if path.name.startswith(".pulling")] == []
+
+
+def test_a_pull_that_may_not_open_its_folder_ends(
+    objects: FsspecStore, cache: IndexStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may open any: the system call is made to refuse."""
+    opened = os.open
+
+    def refuse(path: Any, *more: Any, **named: Any) -> int:
+        if ".pulling-" in str(path):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *more, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(PermissionError):
+        # of a pull that waited for another process, the first report would end it
+        pull(objects, cache, "tiny-2018", Meter(0.0).report, lambda n: None)
