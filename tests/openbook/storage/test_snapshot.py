@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from openbook.entities import Passage
 from openbook.errors import IndexCorrupt, IndexIncompatible, IndexNotResident, InvalidRequest
+from openbook.indexing.bm25_publish import add_bm25
+from openbook.storage.bm25_index import BM25_ROWS
 from openbook.storage.faiss_index import IndexType
 from openbook.storage.index_store import IndexStore
 from openbook.storage.manifest import sealed
@@ -73,6 +75,17 @@ def test_a_sound_index_passes_the_canary(tmp_path: Path, index_type: IndexType, 
     passages = [Passage(str(row), "", "") for row in range(400)]
     publish_tiny(store, "tiny-2016", vectors=vectors.astype(np.float32), passages=passages, index_type=index_type)
     store.open("tiny-2016").warm()
+
+
+def test_a_damaged_number_of_bm25_is_found_before_a_version_is_served(tmp_path: Path) -> None:
+    """No question looks for it again."""
+    store = IndexStore(tmp_path)
+    publish_tiny(store, "tiny-2016")
+    add_bm25(store, "tiny-2016")
+    path = store.file("tiny-2016", BM25_ROWS)
+    np.save(path, np.load(path) + 12)
+    with pytest.raises(IndexCorrupt, match="beyond the end"):
+        store.open("tiny-2016").warm()
 
 
 @pytest.mark.parametrize("index_type", ["flat", "hnsw", "IVF2,Flat"])

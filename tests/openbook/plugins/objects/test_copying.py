@@ -217,8 +217,13 @@ def test_what_stopped_pulls_left_goes(objects: FsspecStore, cache: IndexStore, i
     origin = IndexStore(indexes_folder)
     publish_tiny(origin, "tiny-2016", as_version="tiny-2018", replace=True)
     push(objects, origin, "tiny-2018", QUIET, replace=True)
+    # of other versions: one is gone on with tomorrow
+    young, old = (cache.folder / f".pulling-{name}-0123abcd" for name in ("young", "old"))
+    for place in (young, old):
+        place.mkdir()
+    os.utime(old, (0, 0))
     pull(objects, cache, "tiny-2018", QUIET, lambda n: None)
-    assert [path.name for path in cache.folder.iterdir() if path.name.startswith(".pulling")] == []
+    assert list(cache.folder.glob(".pulling*")) == [young]
 
 
 def test_a_pull_that_may_not_open_its_folder_ends(

@@ -294,8 +294,11 @@ def test_a_full_disk_takes_older_copies_first(fleet: Fleet, monkeypatch: pytest.
     store.fetch("tiny-2016", ignore)
     free = copying._free
     monkeypatch.setattr(copying, "_free", lambda folder: 0 if store.copies.versions() else free(folder))
+    # what a pull of another version has left goes with them
+    (store.folder / ".pulling-other-0123abcd").mkdir()
     store.fetch("tiny-2018", ignore)
     assert store.copies.versions() == ("tiny-2018",)
+    assert list(store.folder.glob(".pulling*")) == []
 
 
 def test_a_version_that_is_current_is_not_removed_from_the_store(fleet: Fleet) -> None:
