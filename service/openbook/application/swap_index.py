@@ -138,7 +138,7 @@ class SwapIndex:
     def start(self, version: str, *, again: bool = False) -> Future[SwapReport]:
         """Make the first version live, without writing CURRENT; with `again`, a failure is not recorded."""
         attempt = self._claim(version, "availability", "start")
-        swap = partial(self._swap, attempt, "manifest", follows=True, guard=False)
+        swap = partial(self._swap, attempt, "manifest", follows=True)
         return self._submit(attempt, swap, recorded=not again)
 
     def check(self, version: str, *, actor: str = "") -> Future[None]:

@@ -95,6 +95,18 @@ def test_a_new_pod_pulls_what_current_names_and_says_so(
         }
 
 
+def test_the_first_version_of_a_guarded_service_is_not_forced(
+    settings: Settings, engine: RagEngine, tmp_path: Path
+) -> None:
+    guard = tmp_path / "guard.jsonl"
+    guard.write_text(json.dumps({"question": "who is the president of peru ?", "must_refuse": True}))
+    guarded = settings.model_copy(update={"guard": guard})
+    with client_of(create_app(guarded, engine=engine)) as client:
+        assert ready(client)["index"]["version"] == "tiny-2016"
+        (first,) = client.get("/index/history", headers=ADMIN).json()["swaps"]
+        assert (first["actor"], first["outcome"], first["detail"]) == ("start", "ok", "")
+
+
 def test_a_start_without_the_store_says_why_and_keeps_trying(
     app: FastAPI, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
