@@ -26,8 +26,7 @@ class WorkerFailed(RuntimeError):
 
 
 class Guarded(Generic[Item, Outcome]):
-    """Calls a function in a process of its own, which begins with the first items and ends with `close`, or with this
-    process."""
+    """Calls a function in a process of its own, from the first items until `close` or the end of this process."""
 
     def __init__(self, function: Callable[[Item], Outcome], seconds: float) -> None:
         """`function` can be pickled. `seconds` of processor time, not of the clock, are what an item may take: a busy
@@ -65,14 +64,15 @@ class Guarded(Generic[Item, Outcome]):
         # spawn: a fork would copy locks that other threads hold and nothing releases
         context = multiprocessing.get_context("spawn")
         self._connection, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other, *self._arguments), daemon=True)
-        self.process.start()
+        process = context.Process(target=serve, args=(other, *self._arguments), daemon=True)
+        process.start()
+        self.process = process
         other.close()
         try:
             self._connection.recv()
         except EOFError as error:
             self.close()
-            raise WorkerFailed(f"a process ended with {self.process.exitcode} at its start") from error
+            raise WorkerFailed(f"a process ended with {process.exitcode} at its start") from error
 
     def _give(self, items: Sequence[Item]) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):  # the process died; `_receive` notices

@@ -1,9 +1,11 @@
 """Work on hostile input in a process that can be ended."""
 
+import errno
 import multiprocessing
 import os
 from collections.abc import Iterator
 from contextlib import closing
+from multiprocessing.context import SpawnProcess
 
 import pytest
 
@@ -48,3 +50,12 @@ def test_an_item_over_which_the_process_dies_costs_itself(guarded: Guarded[str, 
     assert outcomes(guarded, "c") == ["c"]
     guarded.close()
     assert multiprocessing.active_children() == []
+
+
+def test_a_system_that_starts_no_process_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(process: SpawnProcess) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(SpawnProcess, "start", refuse)
+    with pytest.raises(OSError, match="Resource temporarily unavailable"), closing(Guarded(work, 0.5)) as guarded:
+        guarded.send(["a"])
