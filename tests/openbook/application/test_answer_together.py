@@ -107,6 +107,15 @@ def test_questions_are_computed_together_under_one_lease_up_to_the_setting(
     assert sum(one.leases for one in live.residents()) == 0
 
 
+@pytest.mark.parametrize("residents", [2])
+def test_questions_of_two_versions_are_not_computed_together(crowd: Crowd) -> None:
+    crowd.live.add_resident(crowd.store.open("tiny-2018"))
+    versions = ["tiny-2016", "tiny-2018", "tiny-2016"]
+    found = crowd.gather(*(crowd.ask.answer(Ask(QUESTIONS[0], OPTIONS[0], LONG, one)) for one in versions))
+    assert [answer.source.index.version for answer in found if isinstance(answer, Answer)] == versions
+    assert crowd.n_batches() == 2
+
+
 def test_large_questions_go_fewer_together(crowd: Crowd) -> None:
     large = AnswerOptions(n_docs=10, num_beams=8, max_new_tokens=2)
     found = crowd.gather(*(crowd.ask.answer(Ask(text, large, LONG)) for text in QUESTIONS[:4]))
