@@ -172,20 +172,32 @@ class SinglePrompt:
         scored = await together([self._server.score(prompt, text, said.words) for prompt in prompts])
         ends = [end for _, end in found]
         whole, *without = [by_sentence(some, text, ends) for some in scored]  # S each
-        *each, every = [
-            [math.fsum(own) - math.fsum(rest) for own, rest in zip(whole, some, strict=True)] for some in without
-        ]  # K or none, and one, of S each
-        return Audit(
-            tuple(
-                replace(
-                    sentence,
-                    supported=every[at] >= LEAST_SUPPORT * len(whole[at]),
-                    support=tuple(drops[at] for drops in each or [every]),
-                    support_of_all=every[at],
-                )
-                for at, sentence in enumerate(sentences)
-            )
+        return Audit(audited(sentences, whole, without))
+
+
+def audited(
+    sentences: Sequence[Sentence], whole: Sequence[list[float]], without: Sequence[Sequence[list[float]]]
+) -> tuple[Sentence, ...]:
+    """The sentences with their support: of the log-probs of each one's tokens, read with all passages, and without each
+    of them and at last without any (K + 1, or 1 of a single passage).
+
+    A sentence that the model says again has the support of the first: what it has said makes it as likely without any
+    passage.
+    """
+    *each, every = [
+        [math.fsum(own) - math.fsum(rest) for own, rest in zip(whole, some, strict=True)] for some in without
+    ]  # K or none, and one, of S each
+    found: list[Sentence] = []
+    for at, sentence in enumerate(sentences):
+        # the last one may break off
+        first = next((earlier for earlier in found if earlier.text.startswith(sentence.text)), None) or replace(
+            sentence,
+            supported=every[at] >= LEAST_SUPPORT * len(whole[at]),
+            support=tuple(drops[at] for drops in each or [every]),
+            support_of_all=every[at],
         )
+        found.append(replace(first, text=sentence.text, start=sentence.start, end=sentence.end))
+    return tuple(found)
 
 
 def by_sentence(said: Said, text: str, ends: Sequence[int]) -> list[list[float]]:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from openbook.entities import AnswerOptions, Audit, Hypothesis, Passage
+from openbook.entities import AnswerOptions, Audit, Hypothesis, Passage, Sentence
 from openbook.errors import GeneratorLacks, SettingInvalid
 from openbook.plugins.generators.causal import CausalGenerator
 from openbook.plugins.generators.generator import ServedGenerator, open_served
 from openbook.plugins.generators.prompt import filled
 from openbook.plugins.generators.server import RowPrompt
-from openbook.plugins.generators.single_prompt import LEAST_SUPPORT, OneAnswer, SinglePrompt, by_sentence
+from openbook.plugins.generators.single_prompt import LEAST_SUPPORT, OneAnswer, SinglePrompt, audited, by_sentence
 from openbook.plugins.generators.wire import AnswerEnds, Said, SaidToken, Saying
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.decoder import nothing
@@ -181,6 +181,23 @@ def test_tokens_fall_to_the_sentence_that_they_end_in() -> None:
         [-4.0, -5.0, -6.0, -7.0, -8.0, -9.0, -10.0, -11.0],
         [-12.0, -13.0],
     ]
+
+
+def test_a_sentence_that_is_said_again_has_the_support_of_the_first() -> None:
+    texts = ("It is red.", "It is blue.", "It is red.", "It is")
+    sentences = [Sentence(text, at, at + len(text)) for at, text in enumerate(texts)]
+    # two passages: what was said makes the last two likely whatever is read
+    whole = [[-1.0, -1.0], [-4.0], [-0.1], [-0.1]]
+    without = [
+        [[-3.0, -2.0], [-4.0], [-0.1], [-0.1]],
+        [[-1.0, -1.0], [-4.0], [-0.1], [-0.1]],
+        [[-3.0, -3.0], [-4.2], [-0.1], [-0.1]],
+    ]
+    found = audited(sentences, whole, without)
+    assert [(one.text, one.start) for one in found] == [(text, at) for at, text in enumerate(texts)]
+    assert [one.supported for one in found] == [True, False, True, True]
+    assert [one.support_of_all for one in found] == pytest.approx([4.0, 0.2, 4.0, 4.0])
+    assert [one.support for one in found] == [(3.0, 0.0), (0.0, 0.0), (3.0, 0.0), (3.0, 0.0)]
 
 
 def test_a_token_that_goes_on_behind_a_stop_ends_the_answer() -> None:
