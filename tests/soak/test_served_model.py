@@ -36,8 +36,10 @@ COMMAND = os.environ.get("OPENBOOK_TEST_LLM_COMMAND", "")
 LENGTH_S, KILL_EVERY_S = (1800, 60) if COMMAND else (60, 6)
 CLIENTS, HANG_UPS = 3, 2
 WAYS = ({"decoding": "fast"}, {"decoding": "thorough"}, {"model": "single-prompt"})
-# What a client can tell from a bug: the model is away, or broke off in the middle.
-TYPED = {"generator_unreachable": 503, "generator_failed": 502}
+# Well below a client's patience: a question that is asked again after each kill takes as long as it may.
+DEADLINE_S = 60.0
+# What a client can tell from a bug: the model is away, broke off in the middle, or is too slow beside all this.
+TYPED = {"generator_unreachable": 503, "generator_failed": 502, "deadline_exceeded": 504}
 
 
 @contextmanager
@@ -101,7 +103,12 @@ def test_a_model_that_is_killed_beside_swaps_and_hang_ups_loses_and_mixes_nothin
 
     with language_server(plain_causal_checkpoint, port):
         server = serve(
-            generator=f"http://127.0.0.1:{port}/v1", prompt=prompt, single_prompt=prompt, audit=False, residents=2
+            generator=f"http://127.0.0.1:{port}/v1",
+            prompt=prompt,
+            single_prompt=prompt,
+            audit=False,
+            residents=2,
+            timeout_s=DEADLINE_S,
         )
         server.wait_until_ready()
         clients = [

@@ -42,8 +42,9 @@ class Experiment:
 
         def run(settings: Settings, options: Options) -> None:
             sweeps = "k" in (*self.options, *self.other)
-            if sweeps and options.plot is not None and not options.k:
-                raise SettingInvalid(setting="--plot", reason="draws K at test time; give each K with --k")
+            if sweeps and options.plot is not None and not (options.k and "sweep" in options.part):
+                missing = "give each K with --k" if not options.k else "--part sweep"
+                raise SettingInvalid(setting="--plot", reason=f"draws K at test time; {missing}")
             module, _, name = self.measure.partition(":")
             report = getattr(import_module(f"openbook_lab.evaluation.{module}"), name)(settings, options)
             options.show(report)

@@ -204,6 +204,9 @@ def test_the_sweep_goes_on_from_the_answers_that_it_has_beside_a_closed_book(
 
 def test_a_plot_without_a_sweep_and_a_k_beyond_the_index_are_refused_at_once(run: Run, here: Here, files: None) -> None:
     assert "give each K with --k" in run("eval", "qa", "nq.jsonl", *here, "--plot", "k.svg").err
+    without = run("eval", "open", "nq.jsonl", "--part", "decodings", "--plot", "k.svg")
+    assert "draws K at test time; --part sweep" in without.err
+    assert not Path("k.svg").exists()
     assert "50 passages were asked for" in run("eval", "qa", "nq.jsonl", *here, "--k", 50).err
 
 
