@@ -62,7 +62,8 @@ def test_every_command_that_a_page_names_is_there(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_setting_that_a_page_names_is_there(page: Path) -> None:
-    # tests read those of their own, docker-compose.yml its image; the changelog names settings that are gone
+    # Tests read OPENBOOK_TEST_..., and docker-compose.yml reads OPENBOOK_IMAGE. The changelog names settings that are
+    # gone.
     named = set(re.findall(r"(?:OPENBOOK|`)_(?!TEST_|IMAGE\b)([A-Z_]*[A-Z])\b", page.read_text(encoding="utf-8")))
     assert page.name == "CHANGELOG.md" or {name.lower() for name in named} <= set(settings_class().model_fields)
 

@@ -103,10 +103,10 @@ class IndexSnapshot(ABC):
 
         Every row is one of this index; with `allowed` (N,) one for which it is true, and all of these where they are
         fewer than k. `parameters` are efSearch, nprobe or candidates for this call in place of the manifest's. The
-        index proposes rows, a lossy one `candidates` of them; their order, and which k of them are kept, is that of the
-        exact inner products with the stored vectors. One thread: answering is parallel over questions, not within a
-        search. Raises InvalidRequest for k above the number of passages and for a parameter that the index does not
-        have, IndexIncompatible for vectors of another length.
+        index proposes rows; a lossy index proposes `candidates` of them. The exact inner products with the stored
+        vectors decide which k rows are kept, and in which order. One thread: answering is parallel over questions, not
+        within a search. Raises InvalidRequest for k above the number of passages and for a parameter that the index
+        does not have, IndexIncompatible for vectors of another length.
         """
         k, chosen = self._checked(queries, k, parameters, allowed)
         if not k:

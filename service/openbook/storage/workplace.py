@@ -48,7 +48,7 @@ def is_being_built(folder: Path, version: str) -> bool:
 
 
 def remove_dead(places: Iterable[Path], before: float = math.inf) -> None:
-    """Remove those of these folders that no process holds and in which nothing has changed since `before`.
+    """Remove each folder that no process holds, if nothing in it has changed since `before`.
 
     Over NFS a folder's lock is known to its own machine alone: there the age tells a dead build from another machine's.
     """

@@ -1,4 +1,4 @@
-"""What the tests in Chromium have in common; without playwright, whoever imports this is skipped."""
+"""What the tests in Chromium share. Where playwright is missing, pytest skips each test file that imports this."""
 
 from typing import Any
 from urllib.parse import quote

@@ -194,7 +194,7 @@ def test_tokens_are_told_while_the_server_says_them(settings: Settings, language
     events: list[tuple[str, dict[str, Any]]] = []
     under_way: list[int] = []
     with serving(create_app(own, engine=load_engine(own)), own) as address:
-        # the fourth is not said before the first is told
+        # the server holds its fourth token back until the service has told the first
         server.habits.pause_s, server.habits.pause_after = HELD_S, 3
         with streaming_from(address, SINGLE | {"stream": True, "timeout_s": 100}) as coming:
             for name, data in coming:
