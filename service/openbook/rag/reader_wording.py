@@ -152,7 +152,7 @@ class ReaderWording:
     """A reader's tokenizer with the frame of its input, and which tokens read alike.
 
     Two tokens have one key where they differ by the case of ASCII letters; as the first of a span also where they
-    differ by the space before them. Unknown and special tokens read as their text.
+    differ by the space before them. Unknown tokens read as their text.
     """
 
     def __init__(self, name: str, tokenizer: Any, facts: ReaderFacts, positions: int | None) -> None:

@@ -48,6 +48,21 @@ def test_a_target_is_labelled_as_training_would_label_it(tiny: Subject, tiny_bar
     assert tokens == ["<s>", "on", "</s>"]
 
 
+@pytest.mark.parametrize("kind", ["tiny", "tiny_bart"])
+def test_special_tokens_of_a_text_are_its_words(request: pytest.FixtureRequest, kind: str) -> None:
+    """Of a passage about tokenizers: a separator in it would end what the encoder takes for its input."""
+    subject: Subject = request.getfixturevalue(kind)
+    tokenizer = subject.generator.tokenizer
+    special = {token: tokenizer.convert_tokens_to_ids(token) for token in (tokenizer.sep_token, tokenizer.mask_token)}
+    plain = subject.generator.input_ids("who", Passage("1", "sea", "red"))
+    told = subject.generator.input_ids(
+        f"who {tokenizer.mask_token}", Passage("1", "sea", f"red {' '.join(special)} red")
+    )
+    assert len(told) > len(plain)
+    for number in special.values():
+        assert told.count(number) == plain.count(number)
+
+
 def test_a_forced_first_token_belongs_to_the_prefix(tiny_bart_checkpoint: Path) -> None:
     """BART may force <s> after </s>: no choice of the model, so no token of the answer."""
     checkpoint = load_checkpoint(tiny_bart_checkpoint)

@@ -357,6 +357,15 @@ def test_what_a_text_calls_a_special_token_is_text(reads: Callable[[str], Read],
         assert subject.score(case, [target], "sequence")[0].log_prob == -math.inf
 
 
+@pytest.mark.parametrize("family", [one for one in FAMILIES if one != "deberta-v3"])
+def test_a_separator_in_a_passage_is_text(reads: Callable[[str], Read], family: str) -> None:
+    """In a passage about tokenizers it would part the context in two. To DeBERTa's Unigram it is a word like others."""
+    wording = reads(family).generator.wording
+    token, number = wording.tokenizer.sep_token, wording.tokenizer.sep_token_id
+    plain, told = (wording.ask(["who"], [[Passage("1", "sea", text)]])[0] for text in ("red", f"red {token} red"))
+    assert told.windows[0].ids.count(number) == plain.windows[0].ids.count(number)
+
+
 def test_targets_that_differ_by_case_are_one(mpnet: Read) -> None:
     with pytest.raises(InvalidRequest, match="are the same"):
         mpnet.generator.target_ids(["Lima", "lima"])

@@ -63,7 +63,7 @@ def load_causal(folder: Path, facts: Facts, device: str, dtype: Dtype, prompt: P
         question_encoder=encoder.model.to(device),
         generator=generator,
         question_tokenizer=encoder.tokenizer,
-        generator_tokenizer=read_tokenizer(folder, GENERATOR),
+        generator_tokenizer=read_tokenizer(folder, GENERATOR, controls=True),
         facts=facts,
         fingerprint=fingerprint,
         generation=read_generation(folder, generator.generation_config),
