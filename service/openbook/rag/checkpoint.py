@@ -366,21 +366,17 @@ def read_facts(folder: Path) -> Facts:
 
 
 def read_tokenizer(folder: Path, name: str, config: Any = None, *, controls: bool = False) -> PreTrainedTokenizerBase:
-    """The tokenizer in folder `name`. Raises CheckpointInvalid.
-
-    A special token that stands in a text is text to it, where it is no Unigram's; with `controls`, for prompts that are
-    made of them, it is what it says.
-    """
+    """The tokenizer in folder `name`; without `controls`, no text has special tokens. Raises CheckpointInvalid."""
     path = folder / name
     if not path.is_dir():
         raise CheckpointInvalid("tokenizer", checkpoint=str(folder), folder=name, reason="it is not there")
     try:
         # the model's configuration tells the class of tokenizers saved before tokenizer_config.json said it
-        read = AutoTokenizer.from_pretrained(path, config=config, local_files_only=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(path, config=config, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # tokenizers raise anything, bare Exception included
         raise CheckpointInvalid("tokenizer", checkpoint=str(folder), folder=name, reason=first_line(error)) from error
-    read.split_special_tokens = not controls
-    return read
+    tokenizer.split_special_tokens = not controls
+    return tokenizer
 
 
 def fingerprint_of(folder: Path) -> str:
