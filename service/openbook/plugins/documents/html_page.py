@@ -27,6 +27,7 @@ def read_html(content: bytes) -> FolderFile | str:
     page = trafilatura.load_html(content)
     names = []
     if page is not None:
+        _contain(page)
         _head_descriptions(page)
         names = _names(page)
     dates = {"extensive_search": False, "original_date": True}
@@ -57,6 +58,21 @@ def read_html(content: bytes) -> FolderFile | str:
         if texts
     )
     return FolderFile(sections, found.title or None, found.url or None, as_moment(found.date))
+
+
+def _contain(page: Any) -> None:
+    """Put a `main` around a page in which the extraction finds no container of its text.
+
+    Of such a page, as a person writes it by hand, it would take the paragraphs and lose headings and lists.
+    """
+    from trafilatura.xpaths import BODY_XPATH
+
+    body = page if page.tag != "html" else page.find("body")
+    if body is not None and not any(container(page) for container in BODY_XPATH):
+        main = body.makeelement("main")
+        main.text, body.text = body.text, None
+        main[:] = body[:]
+        body.append(main)
 
 
 def _head_descriptions(page: Any) -> None:

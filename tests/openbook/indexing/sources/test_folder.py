@@ -526,6 +526,16 @@ def test_a_web_page_is_its_text_by_its_headings(tmp_path: Path) -> None:
     assert source.skipped() == {"empty": 2}
 
 
+@pytest.mark.parametrize("page", ["<html><head><title>Hut</title></head><body>{}</body></html>", "{}"])
+def test_a_page_written_by_hand_keeps_headings_and_lists(tmp_path: Path, page: str) -> None:
+    pytest.importorskip("lxml_html_clean")
+    high = "It is high up, so bring warm clothes. " * 10
+    said = f"<h1>Hut</h1><p>{high}</p><h2>Open</h2><ul><li>May: weekends</li><li>June: daily</li></ul>"
+    first, second = open_source(str(written(tmp_path, a__html=page.format(said)))).passages()
+    assert (first.title, first.section, first.text) == ("Hut", None, high.strip())
+    assert (second.section, second.text) == ("Open", "Open\n\n- May: weekends\n- June: daily")
+
+
 def test_the_pages_of_a_pdf_have_their_numbers_and_a_broken_one_is_left_out(tmp_path: Path) -> None:
     sound = pdf("First page.", "", "Third page.")
     written(
