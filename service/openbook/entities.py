@@ -36,7 +36,7 @@ FieldName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """What is retrieved: about 100 words with the title of their article. An encoder reads title and text alone.
+    """What is retrieved: about 100 words with the title of their article.
 
     `url` opens the source (http or https). `section` is the headings above the text, joined with " > ". `published` is
     a date, 2018-12-20, or a time in UTC, 2018-12-20T10:00:00Z.
@@ -49,6 +49,14 @@ class Passage:
     section: str | None = None
     published: str | None = None
     metadata: Metadata = ()
+
+    @property
+    def heading(self) -> str:
+        """What a model reads before the text: "title > section", without the heading that the text begins with."""
+        headings = self.section.split(" > ") if self.section else []
+        if headings and self.text.startswith(headings[-1]):
+            headings.pop()
+        return " > ".join([self.title, *headings] if self.title else headings)
 
 
 @dataclass(frozen=True, slots=True)

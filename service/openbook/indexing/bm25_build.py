@@ -43,7 +43,7 @@ def write_bm25(
     *,
     report: Callable[[float], None] | None = None,
 ) -> Bm25Info:
-    """Write the arrays of title and text of each of the N passages into `folder`; row i is passage i.
+    """Write the arrays of heading and text of each of the N passages into `folder`; row i is passage i.
 
     The same passages give the same bytes. Holds the words of all passages in memory: 4 bytes a word, and about 36 for
     each different word of a passage while they are sorted. `report` receives the share that is done, 0 to 1.
@@ -52,8 +52,8 @@ def write_bm25(
     words: dict[str, int] = {}
     lengths, terms = array("q"), array("i")
     for passage in passages:
-        # what Anserini indexes of a passage of DPR's
-        found = analyser.words(f"{passage.title}\n{passage.text}")
+        # what Anserini indexes of a passage of DPR's, which has no section
+        found = analyser.words(f"{passage.heading}\n{passage.text}")
         terms.extend([words.setdefault(word, len(words)) for word in found])
         lengths.append(len(found))
         if report is not None and len(lengths) % REPORT_EVERY == 0:

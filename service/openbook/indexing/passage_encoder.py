@@ -125,7 +125,7 @@ class PassageEncoder:
         if self._head.pooling == "pooler":
             titles, texts = [passage.title for passage in passages], [passage.text for passage in passages]
             return self._encode(titles, texts, batch_size)
-        joined = [self._head.prompt + f"{passage.title} {passage.text}".strip() for passage in passages]
+        joined = [self._head.prompt + f"{passage.heading} {passage.text}".strip() for passage in passages]
         return self._encode(joined, None, batch_size)
 
     def encode_texts(self, texts: Sequence[str], *, batch_size: int = 64) -> NDArray[np.float32]:

@@ -501,10 +501,10 @@ def _without(retrieved: RetrievedPassages, left_out: Sequence[str]) -> Retrieved
 def _written(question: str, passages: Iterable[tuple[Passage, float]]) -> list[str]:
     """The texts that say how the words of an answer are written, the likeliest passage first; each has its posterior.
 
-    Where no passage's text has a word, its title or the question may still say it.
+    Where no passage's text has a word, its heading or the question may still say it.
     """
     best_first = [passage for passage, _ in sorted(passages, key=lambda one: -one[1])]
-    return [*(passage.text for passage in best_first), *(passage.title for passage in best_first), question]
+    return [*(passage.text for passage in best_first), *(passage.heading for passage in best_first), question]
 
 
 def _after(source: Source, *, encode: float = 0.0, generate: float = 0.0) -> Source:

@@ -8,8 +8,8 @@
 `normalisation` says whether each passage's spans and null have a softmax of their own ("passage"), or those of all
 passages share one ("shared"). Lengths are in tokens.
 
-The context is title, separator and text. A context that is too long is read in windows which overlap by the longest
-span, so that each span stands whole in one of them.
+The context is heading (title and section), separator and text. A context that is too long is read in windows which
+overlap by the longest span, so that each span stands whole in one of them.
 """
 
 import re
@@ -184,7 +184,7 @@ class ReaderWording:
                     f"reads {self._longest} in all.",
                 )
             # DPR's table writes titles in quotation marks
-            titles = [one.title.removeprefix('"').removesuffix('"') for one in of_question]
+            titles = [one.heading.removeprefix('"').removesuffix('"') for one in of_question]
             openings = [f"{title}{self._facts.title_separator}" if title else "" for title in titles]
             contexts = self._tokenise([opening + one.text for opening, one in zip(openings, of_question, strict=True)])
             for title, opening, context in zip(titles, openings, contexts, strict=True):

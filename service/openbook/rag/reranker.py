@@ -54,7 +54,7 @@ class Reranker:
 
         Calls `between_steps` before each batch of pairs.
         """
-        texts = [f"{passage.title} {passage.text}".strip() for passage in passages]
+        texts = [f"{passage.heading} {passage.text}".strip() for passage in passages]
         pairs = self._tokenizer(
             [question] * len(texts), texts, truncation="longest_first", max_length=self._longest, verbose=False
         )

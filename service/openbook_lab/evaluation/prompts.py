@@ -43,7 +43,7 @@ class Prompting:
     def reads(self, text: str, found: RetrievedPassages) -> OpenQuestion:
         passages = found.passages[: self.n_docs]
         if self.is_joined:
-            joined = "\n\n".join(passage_text(passage.title, passage.text) for passage in passages)
+            joined = "\n\n".join(passage_text(passage.heading, passage.text) for passage in passages)
             return OpenQuestion(text, (Passage("", "", joined),), (0.0,))
         return OpenQuestion(text, passages, found.doc_scores[: self.n_docs])
 

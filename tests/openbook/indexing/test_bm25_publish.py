@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,15 @@ def test_a_version_can_be_published_with_bm25_at_once(store: IndexStore, tmp_pat
     added = add_bm25(store, VERSION)
     assert other.info(VERSION).bm25 == added.bm25
     assert other.info(VERSION).files == added.files
+
+
+def test_words_of_the_section_count(store: IndexStore) -> None:
+    passages = [Passage(str(row), "Peru", "its president", section="Lima" if row == 2 else None) for row in range(4)]
+    publish_tiny(
+        store, VERSION, vectors=np.zeros((4, 32), dtype=np.float32), passages=passages, bm25=True, replace=True
+    )
+    with closing(store.open(VERSION)) as snapshot:
+        assert np.flatnonzero(snapshot.bm25().scores("lima")).tolist() == [2]
 
 
 def test_parameters_are_in_the_manifest_and_scores_can_be_made_again(store: IndexStore) -> None:

@@ -92,6 +92,26 @@ def test_a_context_encoder_reads_title_and_text_as_a_pair(context_encoder: Path)
     np.testing.assert_allclose(encoder.encode(PASSAGES)[:1], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("title", "section", "text", "heading"),
+    [
+        ("Backups", None, "Daily.", "Backups"),
+        ("Backups", "Restoring > Windows", "Click.", "Backups > Restoring > Windows"),
+        ("Backups", "Restoring > Windows", "Windows\n\nClick.", "Backups > Restoring"),
+        ("", "Restoring", "Click.", "Restoring"),
+        ("", "Restoring", "Restoring it.", ""),
+    ],
+)
+def test_a_sentence_encoder_reads_the_headings_above_the_text_and_dpr_the_title(
+    sentence_encoder: Path, context_encoder: Path, title: str, section: str | None, text: str, heading: str
+) -> None:
+    passages = [Passage("a", title, text, section=section), Passage("b", title, text), Passage("c", heading, text)]
+    assert [one.heading for one in passages] == [heading, title, heading]
+    for folder, same in ((sentence_encoder, 2), (context_encoder, 1)):
+        vectors = PassageEncoder.load(folder).encode(passages)
+        np.testing.assert_allclose(vectors[0], vectors[same], atol=1e-6)
+
+
 def test_order_and_batch_size_change_nothing(context_encoder: Path) -> None:
     encoder = PassageEncoder.load(context_encoder)
     one_by_one = encoder.encode(PASSAGES, batch_size=1)

@@ -229,6 +229,14 @@ def test_spans_begin_and_end_with_a_word_and_stay_in_a_paragraph_or_row(
             assert room == (behind.index(False) if False in behind else len(behind))
 
 
+def test_the_headings_above_a_text_are_read_and_can_be_an_answer(mpnet: Read) -> None:
+    passage = Passage("1", "Peru", "he lives in lima", section="President > Family")
+    (asked,) = mpnet.generator.wording.ask([QUESTION], [[passage]])
+    assert asked.context == "Peru > President > Family / he lives in lima"
+    assert {"President", "Family", "lima"} <= spans_of(asked, asked.context)
+    assert all("/" not in span for span in spans_of(asked, asked.context))
+
+
 def spans_of(asked: AskedPassage, whole: str) -> set[str]:
     """What the spans of a passage say that an answer may be."""
     ends = [end for _, end in asked.offsets]

@@ -84,7 +84,7 @@ def embed_shard(
 
 def tasks(passages: Sequence[Passage], batch: int) -> list[list[int]]:
     """Which rows of a shard one call computes: neighbours in length, the longest first."""
-    order = sorted(range(len(passages)), key=lambda row: -len(passages[row].title) - len(passages[row].text))
+    order = sorted(range(len(passages)), key=lambda row: -len(passages[row].heading) - len(passages[row].text))
     step = batch * TASK_BATCHES
     return [order[start : start + step] for start in range(0, len(order), step)]
 

@@ -24,7 +24,7 @@ def digest(*values: object) -> bytes:
 
 def text_digest(passage: Passage) -> bytes:
     """Of what PassageEncoder reads, and nothing else: two passages with one digest have one vector."""
-    return digest(passage.title, passage.text)
+    return digest(passage.heading, passage.text)
 
 
 def whole_digest(passage: Passage) -> bytes:

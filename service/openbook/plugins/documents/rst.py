@@ -21,7 +21,7 @@ VERSIONS = {
 CODE = {"code", "code-block", "code-tab", "sourcecode", "prompt", "doctest", "testcode", "ipython", "math", "mermaid"}
 # Of the first two a page shows what they hold, of the others nothing, or another file.
 SILENT = {"only", "ifconfig"}
-UNSHOWN = {"toctree", "index", "include", "literalinclude", "highlight", "testsetup", "testcleanup"}
+UNSHOWN = {"toctree", "index", "include", "literalinclude", "highlight", "testsetup", "testcleanup", "contents"}
 FACTS = ("type", "default", "value")
 # Beside those with a colon, as in py:data: what is described under its name.
 OBJECTS = re.compile(

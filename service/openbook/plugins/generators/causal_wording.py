@@ -113,7 +113,7 @@ class CausalWording:
                 reason=f"it takes {n_asked} tokens, which leaves no room for a passage and an answer: this "
                 f"checkpoint's generator reads {self.longest_question} of a question.",
             )
-        text = self._plain(passage_text(passage.title, passage.text))
+        text = self._plain(passage_text(passage.heading, passage.text))
         encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         most = self.prompt.longest_passage - self._n_behind()
         if len(encoded["input_ids"]) > most:

@@ -29,7 +29,7 @@ class ServedWording:
     def of(self, question: str, passages: Sequence[Passage]) -> RowPrompt:
         """A prompt with these passages, one below the other."""
         longest = CHARACTERS * self.prompt.longest_passage
-        text = "\n\n".join(plain(passage_text(one.title, one.text))[:longest] for one in passages)
+        text = "\n\n".join(plain(passage_text(one.heading, one.text))[:longest] for one in passages)
         asked = plain(question.strip())
         if not self.prompt.chat:
             return RowPrompt(filled(self._whole, text, asked))

@@ -106,11 +106,9 @@ def test_an_update_equals_a_build_of_the_same_passages_to_the_byte(
     [
         lambda row, one: dataclasses.replace(one, passage_id=f"renamed {row}"),
         lambda row, one: dataclasses.replace(one, url=f"https://example.org/{row}", published="2018-12-20"),
-        lambda row, one: dataclasses.replace(
-            one, section="Moved", metadata=(("rank", 0.5 * row if row % 2 else row), ("year", row))
-        ),
+        lambda row, one: dataclasses.replace(one, metadata=(("rank", 0.5 * row if row % 2 else row), ("year", row))),
     ],
-    ids=["renamed", "of another address and date", "in another section, with other metadata"],
+    ids=["renamed", "of another address and date", "with other metadata"],
 )
 def test_an_update_that_changes_no_text_embeds_nothing(
     store: IndexStore, encoder: PassageEncoder, embedded: list[str], moved: Callable[[int, Passage], Passage]
@@ -129,6 +127,15 @@ def test_an_update_that_changes_no_text_embeds_nothing(
     assert again is not None
     assert not again.plan.changes_something
     assert again.built.info.files == made.built.info.files
+
+
+def test_a_passage_of_another_section_is_embedded_again(
+    store: IndexStore, encoder: PassageEncoder, embedded: list[str]
+) -> None:
+    build_index(store, "base", Given(BASE), encoder)
+    del embedded[:]
+    made = update(store, encoder, dataclasses.replace(BASE[0], section="Moved"), *BASE[1:], mirror=True)
+    assert len(embedded) == made.plan.n_embedded == made.plan.n_reworded == 1
 
 
 def test_a_mirrored_source_removes_what_it_lacks_and_the_rest_stays_in_place(

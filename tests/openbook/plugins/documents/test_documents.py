@@ -88,7 +88,8 @@ KINDS: dict[str, tuple[bytes, list[tuple[str | None, str]]]] = {
         [(None, "See rates."), ("Rates", "Rates\n\n- five a second\n\ncode: A | cost: 3")],
     ),
     "sphinx.rst": (
-        b"Settings\n========\n\n.. toctree::\n\n   other\n\n.. only:: html\n\n   Seen.\n\n.. py:data:: PORT\n"
+        b"Settings\n========\n\n.. contents::\n\n"
+        b".. toctree::\n\n   other\n\n.. only:: html\n\n   Seen.\n\n.. py:data:: PORT\n"
         b"   :type: int\n\n   Where :meth:`~App.run` listens.\n\n"
         b"   Default: ``5000``\n\n   .. versionchanged:: 2.1\n      Was *80*.\n\n"
         b".. deprecated::\n\n.. function:: run(\\*hosts)\n"
