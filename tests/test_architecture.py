@@ -124,7 +124,8 @@ MOST_LINES = {
     "openbook.cli": 3253,
     # the words of a line of Markdown, without its marks (56)
     # the notes, tabs and foldouts of sites' generators, and prompts in code (130)
-    "openbook.indexing": 4866,
+    # what leads to a block, in its passage (4)
+    "openbook.indexing": 4870,
     # openbook check (511); twelve kinds of files (422); import, merge, push and Ray, the core's before (788);
     # language models behind a server (960), and those of this process with their prompts and the command that makes
     # checkpoints, the core's before (1150)

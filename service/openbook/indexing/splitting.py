@@ -6,8 +6,8 @@ passages. Here the last passage is left short instead, and a tail too short to b
 `shortest_tail` words) joins the passage before it, which then has up to `words + shortest_tail - 1` words.
 
 "sentences" fills a passage with whole sentences of one section, up to `words` words; only a longer sentence is cut.
-A section that has lines keeps them: its list items, table rows and code blocks are cut as sentences are, and its
-heading stays with what comes first below.
+A section that has lines keeps them: its list items, table rows and code blocks are cut as sentences are. Its heading
+stays with what comes first below, and a sentence that ends in a colon with what it leads to.
 
 Where an article is written without spaces, as Chinese, Japanese and Thai are, two characters count as a word.
 """
@@ -158,10 +158,14 @@ def _by_lines(section: Section, words: int, language: str, spaceless: bool) -> I
     begun = count = 0
     for number, (_, _, n_words) in enumerate(parts):
         # a heading stays with what it heads
-        headed = number == 1 and begun == 0 and section.heading is not None
-        if number > begun and count + n_words > words and not headed:
-            yield _verbatim(text[parts[begun][0] : parts[number - 1][1]])
-            begun, count = number, 0
+        n_heading = int(begun == 0 and section.heading is not None)
+        if number > begun + n_heading and count + n_words > words:
+            end, n_before = parts[number - 1][1:]
+            # and "Run this:" or "Note" with what it leads to
+            leads = (text[end - 1] == ":" or n_before == 1) and n_before + n_words <= words
+            cut = number - 1 if leads and number - 1 > begun + n_heading else number
+            yield _verbatim(text[parts[begun][0] : parts[cut - 1][1]])
+            begun, count = cut, 0 if cut == number else n_before
         count += n_words
     if parts:
         yield _verbatim(text[parts[begun][0] : parts[-1][1]])

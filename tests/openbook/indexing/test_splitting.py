@@ -170,6 +170,16 @@ def test_text_with_lines_is_cut_between_its_blocks_and_sentences(words: int) -> 
         assert not any(text.endswith("|") for text in found)
 
 
+@pytest.mark.parametrize("lead", ["Then run this:", "Note"])
+def test_what_leads_to_a_block_stays_with_it_where_both_fit(lead: str) -> None:
+    before, block = "Seven words stand here before the end.", "```\nserve --port 80\n```"
+    text = f"{before}\n\n{lead}\n\n{block}"
+    assert lined(text, 11, None) == [before, f"{lead}\n\n{block}"]
+    # but for a block that leaves no room, and a heading
+    assert lined(text, 5, None)[-1] == block
+    assert lined(f"Doors\n\n{lead}\n\n{block}", 6) == [f"Doors\n\n{lead}", block]
+
+
 def test_text_with_lines_that_is_too_long_is_cut_at_its_lines_and_then_its_words() -> None:
     code = "```\n" + "\n".join(f"line {number}" for number in range(60)) + "\n```"
     found = lined(code, 50, None)
