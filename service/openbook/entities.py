@@ -26,6 +26,9 @@ MetadataValue = str | int | float | bool | tuple[str, ...]
 # Sorted by name.
 Metadata = tuple[tuple[str, MetadataValue], ...]
 Scored = TypeVar("Scored")
+# Between the headings of a section. What a model reads of them is up to so many characters, or two headings.
+HEADING_SEPARATOR = " > "
+LONGEST_HEADING = 200
 # What a manifest may say: who reads one checks it by these.
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -52,11 +55,19 @@ class Passage:
 
     @property
     def heading(self) -> str:
-        """What a model reads before the text: "title > section", without the heading that the text begins with."""
-        headings = self.section.split(" > ") if self.section else []
-        if headings and self.text.startswith(headings[-1]):
+        """What a model reads before the text: "title > section", without the heading that the text begins with.
+
+        DPR's table writes titles in quotation marks, which are left out. A long heading loses its middle.
+        """
+        title = self.title[1:-1] if self.title[:1] == self.title[-1:] == '"' else self.title
+        headings = self.section.split(HEADING_SEPARATOR) if self.section else []
+        if headings and f"{self.text}\n".startswith(f"{headings[-1]}\n"):
             headings.pop()
-        return " > ".join([self.title, *headings] if self.title else headings)
+        if not title or title in headings[:1]:
+            title, *headings = headings or [""]
+        while headings[1:] and len(title) + sum(map(len, headings)) > LONGEST_HEADING:
+            del headings[0]
+        return HEADING_SEPARATOR.join([title, *headings])
 
 
 @dataclass(frozen=True, slots=True)

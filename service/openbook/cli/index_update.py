@@ -85,7 +85,7 @@ def show_plan(plan: "UpdatePlan") -> bool:
     """Say what the update does; it goes on."""
     say(
         f"{plan.n_passages:,} passages: {plan.n_added:,} added, {plan.n_changed:,} changed ({plan.n_reworded:,} of "
-        f"them in title or text), {plan.n_removed:,} removed; {plan.n_embedded:,} to embed"
+        f"them in heading or text), {plan.n_removed:,} removed; {plan.n_embedded:,} to embed"
     )
     if plan.skipped:
         say(f"left out of --changes: {', '.join(f'{count:,} {why}' for why, count in sorted(plan.skipped.items()))}")
@@ -135,7 +135,7 @@ def diff(
             typer.echo(f"{what}\t{printable(passage_id)}")
     if not ids:
         output().print(
-            f"{after} has {counts['added']:,} passages that {before} lacks, {counts['text']:,} with another title "
+            f"{after} has {counts['added']:,} passages that {before} lacks, {counts['text']:,} with another heading "
             f"or text, {counts['fields']:,} with other fields, and lacks {counts['removed']:,}",
             markup=False,
         )

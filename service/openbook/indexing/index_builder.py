@@ -113,6 +113,7 @@ def _recipe(source: PassageSource, encoder: PassageEncoder | NamedEncoder, optio
         "encoder_fingerprint": encoder.fingerprint,
         "precision": encoder.precision,
         "batch": embedding.batch_passages(encoder.device),
+        "reads": "heading, text",
         **{f"index_{name}": value for name, value in index.items() if value is not None},
         "stamp": options.stamp,
         **({MADE_FROM: list(options.made_from)} if options.made_from else {}),

@@ -7,11 +7,13 @@ passages. Here the last passage is left short instead, and a tail too short to b
 
 "sentences" fills a passage with whole sentences of one section, up to `words` words; only a longer sentence is cut.
 A section that has lines keeps them: its list items, table rows and code blocks are cut as sentences are. Its heading
-stays with what comes first below, and a sentence that ends in a colon with what it leads to.
+stays with what comes first below, and a sentence that ends in a colon, or a word
+such as "Note", with what it leads to.
 
 Where an article is written without spaces, as Chinese, Japanese and Thai are, two characters count as a word.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -88,7 +90,7 @@ def split_words(text: str, words: int = PASSAGE_WORDS, shortest_tail: int = SHOR
 def split_article(
     article: SourceArticle, split: Split = "words", *, words: int = PASSAGE_WORDS, language: str = "en"
 ) -> tuple[Passage, ...]:
-    """The passages of one article, each with the section that it begins in. `language` is an ISO 639 code.
+    """The passages of one article, each with its section: of words that of most of them. `language` is an ISO 639 code.
 
     Every passage repeats the title, which is cut after MOST_TITLE characters.
     """
@@ -118,9 +120,10 @@ def _by_words(article: SourceArticle, words: int) -> Iterator[tuple[str, Section
     spaceless = _is_spaceless([section.text for section in article.sections])
     parts = [_units(section.text, spaceless) for section in article.sections]
     units = [unit for part in parts for unit in part]
-    sections = [section for section, part in zip(article.sections, parts, strict=True) for _ in part]
+    of_section = [number for number, part in enumerate(parts) for _ in part]
     for start, end in _cuts(len(units), words, SHORTEST_TAIL):
-        yield _joined(units[start:end]), sections[start]
+        ((number, _),) = Counter(of_section[start:end]).most_common(1)
+        yield _joined(units[start:end]), article.sections[number]
 
 
 def _by_sentences(article: SourceArticle, words: int, language: str) -> Iterator[tuple[str, Section]]:
@@ -160,15 +163,26 @@ def _by_lines(section: Section, words: int, language: str, spaceless: bool) -> I
         # a heading stays with what it heads
         n_heading = int(begun == 0 and section.heading is not None)
         if number > begun + n_heading and count + n_words > words:
-            end, n_before = parts[number - 1][1:]
+            cut, count = number, 0
             # and "Run this:" or "Note" with what it leads to
-            leads = (text[end - 1] == ":" or n_before == 1) and n_before + n_words <= words
-            cut = number - 1 if leads and number - 1 > begun + n_heading else number
+            while cut - 1 > begun + n_heading and _leads(text, parts[cut - 1]):
+                if count + parts[cut - 1][2] + n_words > words:
+                    break
+                cut -= 1
+                count += parts[cut][2]
             yield _verbatim(text[parts[begun][0] : parts[cut - 1][1]])
-            begun, count = cut, 0 if cut == number else n_before
+            begun = cut
         count += n_words
     if parts:
         yield _verbatim(text[parts[begun][0] : parts[-1][1]])
+
+
+def _leads(text: str, part: tuple[int, int, int]) -> bool:
+    """Whether it ends in a colon, or is a paragraph of one word."""
+    start, end, n_words = part
+    return text[end - 1] in ":：" or (
+        n_words == 1 and text[end - 1].isalnum() and text[start - 1 : start] in ("", "\n")
+    )
 
 
 def _parts(text: str, stretch: Stretch, words: int, spaceless: bool) -> Iterator[tuple[int, int, int]]:

@@ -18,14 +18,14 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import ConfigDict, Field
 from torch import Tensor
 
-from openbook.entities import Passage
+from openbook.entities import HEADING_SEPARATOR, Passage
 from openbook.errors import CheckpointInvalid, InvalidRequest
 from openbook.rag.spans import Normalisation
 from openbook.rag.wording import TITLE_SEPARATOR
@@ -36,6 +36,7 @@ SPACES = ("Ġ", "▁")
 _LETTER = r"(?:(?![\u0e00-\U0010ffff])[^\W_])"
 # "rg40.bin", "api@example.org", "max_length", "9:30" and "1,200" are words; "end.Next" and "and/or" are two.
 _WORD = re.compile(rf"{_LETTER}+(?:(?:[_@]+|\.(?=[a-z\d])|(?<=\d)[,:](?=\d)){_LETTER}+)*")
+_BETWEEN = re.compile(re.escape(HEADING_SEPARATOR))
 # Code within a line is one word, for half of its quotes would be left: `--host=0.0.0.0`.
 _CODE = re.compile(r"`[^`\n]{1,60}`")
 # Of a block of code: what a page does not show.
@@ -73,7 +74,7 @@ class Window:
 class AskedPassage:
     """A passage's context in tokens, each with its characters [start, end), and the windows that read it.
 
-    The text begins at character `text_start`, behind title and separator. `firsts`, `keys` and `rooms` are those of
+    The text begins at character `text_start`, behind heading and separator. `firsts`, `keys` and `rooms` are those of
     ScoredPassage; `closes` says which tokens end a word, and so may end a span. `opens` and `shuts` number the quotes
     of pieces of code, each of which is one word.
     """
@@ -183,13 +184,12 @@ class ReaderWording:
                     reason=f"it takes {len(ids)} tokens, which leaves no room for a passage: this checkpoint's reader "
                     f"reads {self._longest} in all.",
                 )
-            # DPR's table writes titles in quotation marks
-            titles = [one.heading.removeprefix('"').removesuffix('"') for one in of_question]
-            openings = [f"{title}{self._facts.title_separator}" if title else "" for title in titles]
+            headings = [one.heading for one in of_question]
+            openings = [f"{heading}{self._facts.title_separator}" if heading else "" for heading in headings]
             contexts = self._tokenise([opening + one.text for opening, one in zip(openings, of_question, strict=True)])
-            for title, opening, context in zip(titles, openings, contexts, strict=True):
+            for heading, opening, context in zip(headings, openings, contexts, strict=True):
                 windows = self._windows(ids, context.ids, room)
-                asked.append(self._asked(context, len(title), len(opening), windows))
+                asked.append(self._asked(context, len(heading), len(opening), windows))
         return asked
 
     def forms(self, target: str) -> list[tuple[int, ...]]:
@@ -220,20 +220,24 @@ class ReaderWording:
         firsts = range(0, max(1, len(context) - room + step), step)
         return tuple(self._frame.window(question, context[first : first + room], first) for first in firsts)
 
-    def _asked(self, context: _Tokenised, title_end: int, text_start: int, windows: tuple[Window, ...]) -> AskedPassage:
+    def _asked(
+        self, context: _Tokenised, heading_end: int, text_start: int, windows: tuple[Window, ...]
+    ) -> AskedPassage:
         # some tokenizers give a word the space before it
         offsets = [(end - len(context.text[start:end].lstrip()), end) for start, end in context.offsets]
         codes = [found.span() for found in _CODE.finditer(context.text)]
         words = [*codes, *(word.span() for word in _WORD.finditer(context.text))]
         within = {place for start, end in words for place in range(start + 1, end)}
         within.update(at for fence in _FENCE.finditer(context.text) for at in range(fence.start(), fence.end() + 1))
-        breaks = [title_end, text_start, *_breaks(context.text, text_start)]
-        # 0 is the title, 1 the separator
+        between = [found.span() for found in _BETWEEN.finditer(context.text, 0, heading_end)]
+        between.append((heading_end, text_start))
+        apart = {place for gap in between for place in range(*gap)}
+        breaks = [*chain(*between), *_breaks(context.text, text_start)]
         parts = [bisect_right(breaks, start) for start, _ in offsets]
         left, rooms = 0, [0] * len(offsets)
         for place in reversed(range(len(offsets))):
             left = left + 1 if parts[place : place + 1] == parts[place + 1 : place + 2] else 1
-            if parts[place] != 1 and offsets[place][0] not in within:
+            if offsets[place][0] not in apart and offsets[place][0] not in within:
                 rooms[place] = min(left, self.longest_span)
         closes = [end not in within for _, end in offsets]
         opening, closing = {(start, start + 1) for start, _ in codes}, {(end - 1, end) for _, end in codes}

@@ -1,7 +1,7 @@
 """Spans as answers: what a reader that points says of K passages, added up over all of its spans.
 
 The reader gives token i of passage z a start s_i and token j an end e_j, and the first token of its input a null. A
-span i..j has at most L tokens, begins and ends with a whole word, and stays within the title, a paragraph, a row of a
+span i..j has at most L tokens, begins and ends with a whole word, and stays within a heading, a paragraph, a row of a
 table or a block of code. Nothing here is searched or cut off: every span of every passage is counted.
 
     p(i..j | x, z) = exp(s_i + e_j) / Z_z    p(empty | x, z) = exp(null_z) / Z_z    Z_z sums over all spans and the null

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ def write_book(questions: Sequence[Question], files: Sequence[Path]) -> tuple[Pa
             counted[title] += 1
     for number, file in enumerate(files):
         passages += (
-            Passage(f"{number}/{passage.passage_id}", passage.title, passage.text)
+            replace(passage, passage_id=f"{number}/{passage.passage_id}")
             for passage in open_source(str(file)).passages()
         )
     if not passages:
@@ -81,7 +82,7 @@ def open_book(
             raise IndexIncompatible(
                 version="of the evaluation", index_encoder=encoder.fingerprint, checkpoint_encoder=expected
             )
-    texts = (f"{passage.passage_id}\n{passage.title}\n{passage.text}" for passage in book)
+    texts = (f"{passage.passage_id}\n{passage.title}\n{passage.heading}\n{passage.text}" for passage in book)
     version = f"book-{digest_of(encoder.fingerprint, *texts)}"
     if version not in store.versions():
         build_index(store, version, BookSource(book), encoder, report=progress)

@@ -64,7 +64,7 @@ class OpenQuestion:
         """
         best = max(self.doc_scores, default=0.0)
         scores = ",".join(f"{score - best:.4f}" for score in self.doc_scores)
-        passages = (part for passage in self.passages for part in (passage.heading, passage.text))
+        passages = (part for passage in self.passages for part in (passage.title, passage.heading, passage.text))
         return digest_of(self.text, scores, *passages)
 
 

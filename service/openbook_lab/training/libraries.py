@@ -96,14 +96,15 @@ def make_libraries(
     members = {PARAGRAPHS: [*pieces, *questions.passages]}
     members |= {world.name: [*pieces, *world.passages] for world in worlds}
     # a passage in several libraries is encoded once
-    contents = dict.fromkeys((p.title, p.text) for passages in members.values() for p in passages)
+    contents = dict.fromkeys((p.heading, p.text) for passages in members.values() for p in passages)
     vectors = _vectors(contents, encoder).to(device)  # (N, d)
     row = {content: number for number, content in enumerate(contents)}
     libraries = {
-        name: Library(passages, vectors[[row[p.title, p.text] for p in passages]]) for name, passages in members.items()
+        name: Library(passages, vectors[[row[p.heading, p.text] for p in passages]])
+        for name, passages in members.items()
     }
     paragraphs, held_out = libraries[PARAGRAPHS], _pieces(questions.held_out, "held-out")
-    more = _vectors([(p.title, p.text) for p in held_out], encoder).to(device)  # (H, d)
+    more = _vectors([(p.heading, p.text) for p in held_out], encoder).to(device)  # (H, d)
     libraries[DEV] = Library([*paragraphs.passages, *held_out], torch.cat([paragraphs.vectors, more]))
     if not bm25:
         return libraries
@@ -123,7 +124,7 @@ def _pieces(questions: Sequence[Question], name: str) -> list[Passage]:
 
 
 def _vectors(contents: Iterable[tuple[str, str]], encoder: TextEncoder) -> Tensor:
-    return torch.from_numpy(encoder.encode_texts([f"{title} {text}".strip() for title, text in contents]))  # (N, d)
+    return torch.from_numpy(encoder.encode_texts([f"{heading} {text}".strip() for heading, text in contents]))  # (N, d)
 
 
 def library_questions(

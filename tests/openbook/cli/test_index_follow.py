@@ -224,7 +224,7 @@ def test_the_service_is_swapped_and_its_history_names_the_watcher(
     (notes / "four.txt").write_text("the text of number four")
     looked = run("index", "follow", notes, "--once", *admin, "--indexes", indexes_folder)
     assert looked.code == 0, looked.err
-    assert "4 passages: 1 added, 0 changed (0 of them in title or text), 0 removed; 1 to embed" in looked.err
+    assert "4 passages: 1 added, 0 changed (0 of them in heading or text), 0 removed; 1 to embed" in looked.err
     newest, *_ = run("index", "history", *admin, "--json").json["swaps"]
     assert (newest["actor"], newest["previous"], newest["outcome"]) == ("openbook index follow", "notes", "ok")
     assert stem_of(newest["version"]) == "notes"

@@ -30,14 +30,14 @@ def test_an_update_says_what_it_does_and_the_difference_is_that(run: Run, book: 
     arguments = ("index", "update", "book", "--encoder", tiny_encoder, "--name", "next")
     made = run(*arguments, "--changes", "changes.jsonl", "--delete", "gone.txt", "--bm25", "--date", "2020-01-02")
     assert made.code == 0, made.err
-    assert "9 passages: 1 added, 1 changed (1 of them in title or text), 2 removed; 2 to embed\n" in made.err
+    assert "9 passages: 1 added, 1 changed (1 of them in heading or text), 2 removed; 2 to embed\n" in made.err
     assert "built next: 9 passages" in made.err
     info = IndexStore(default_indexes()).info("next")
     assert info.bm25 is not None
     assert (info.snapshot_date, info.source) == ("2020-01-02", "book.jsonl")
     assert "base: book" in run("index", "info", "next").out
     assert run("index", "diff", "book", "next").out == (
-        "next has 1 passages that book lacks, 1 with another title or text, 0 with other fields, and lacks 2\n"
+        "next has 1 passages that book lacks, 1 with another heading or text, 0 with other fields, and lacks 2\n"
     )
     assert run("index", "diff", "book", "next", "--ids").out == "added\tq\ntext\tp3\nremoved\tp1\nremoved\tp2\n"
     listed = run("index", "diff", "next", "book", "--json").json

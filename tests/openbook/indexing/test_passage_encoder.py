@@ -99,14 +99,21 @@ def test_a_context_encoder_reads_title_and_text_as_a_pair(context_encoder: Path)
         ("Backups", "Restoring > Windows", "Click.", "Backups > Restoring > Windows"),
         ("Backups", "Restoring > Windows", "Windows\n\nClick.", "Backups > Restoring"),
         ("", "Restoring", "Click.", "Restoring"),
-        ("", "Restoring", "Restoring it.", ""),
+        ("Languages", "C", "Configure the compiler.", "Languages > C"),
+        ("Backups", "Backups", "Daily.", "Backups"),
+        ("Backups", "Backups > Restoring", "Click.", "Backups > Restoring"),
+        ("Backups", "Backups", "Backups\n\nDaily.", "Backups"),
+        ("", "Restoring", "Restoring\n\nClick.", ""),
+        ('"Peru"', 'The "Big One"', "In 1868.", 'Peru > The "Big One"'),
+        ("Long", " > ".join(["a" * 80, "b" * 80, "c" * 80]), "Text.", f"Long > {'b' * 80} > {'c' * 80}"),
+        ("Long", "c" * 400, "Text.", f"Long > {'c' * 400}"),
     ],
 )
 def test_a_sentence_encoder_reads_the_headings_above_the_text_and_dpr_the_title(
     sentence_encoder: Path, context_encoder: Path, title: str, section: str | None, text: str, heading: str
 ) -> None:
     passages = [Passage("a", title, text, section=section), Passage("b", title, text), Passage("c", heading, text)]
-    assert [one.heading for one in passages] == [heading, title, heading]
+    assert [one.heading for one in passages] == [heading, title.strip('"'), heading]
     for folder, same in ((sentence_encoder, 2), (context_encoder, 1)):
         vectors = PassageEncoder.load(folder).encode(passages)
         np.testing.assert_allclose(vectors[0], vectors[same], atol=1e-6)

@@ -54,12 +54,12 @@ def test_passages_are_numbered_within_their_article_and_keep_its_title() -> None
     assert list(encyclopedia.passages([encyclopedia.Article("empty", "Empty", " \n ")])) == []
 
 
-def test_a_passage_of_words_has_the_section_that_it_begins_in() -> None:
+def test_a_passage_of_words_has_the_section_of_most_of_its_words() -> None:
     words = [f"w{position}" for position in range(250)]
     sections = (
-        Section(" ".join(words[:90]), "Early", (("page", 1),)),
+        Section(" ".join(words[:130]), "Early", (("page", 1),)),
         Section(""),
-        Section(" ".join(words[90:]), "Late", (("page", 2),)),
+        Section(" ".join(words[130:]), "Late", (("page", 2),)),
     )
     found = split_article(SourceArticle("a", "A", sections, "https://a.org", "2018-12-20", (("path", "a.md"),)))
     assert " ".join(passage.text for passage in found).split() == words
@@ -175,9 +175,11 @@ def test_what_leads_to_a_block_stays_with_it_where_both_fit(lead: str) -> None:
     before, block = "Seven words stand here before the end.", "```\nserve --port 80\n```"
     text = f"{before}\n\n{lead}\n\n{block}"
     assert lined(text, 11, None) == [before, f"{lead}\n\n{block}"]
+    assert lined(f"{before}\n\nFirst do this:\n\n{lead}\n\n{block}", 11, None)[1].startswith("First do this:")
     # but for a block that leaves no room, and a heading
     assert lined(text, 5, None)[-1] == block
     assert lined(f"Doors\n\n{lead}\n\n{block}", 6) == [f"Doors\n\n{lead}", block]
+    assert lined(f"{before} Done\n\n{block}", 11, None)[0].endswith("Done")
 
 
 def test_text_with_lines_that_is_too_long_is_cut_at_its_lines_and_then_its_words() -> None:

@@ -1,5 +1,6 @@
 """What goes into the generator and how its tokens read; what it computes is in test_decoding_*.py."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,11 @@ from openbook.rag.encoder_decoder import EncoderDecoder
 from tests.openbook.rag.conftest import Subject
 
 PERU = Passage("1", "President of Peru", "the president of peru is chile .")
+
+
+def test_the_papers_input_has_no_section(tiny: Subject) -> None:
+    passage = Passage("1", "the sea", "red")
+    assert tiny.generator.input_ids("who", replace(passage, section="big")) == tiny.generator.input_ids("who", passage)
 
 
 def test_the_input_is_title_text_and_question_as_in_the_papers_code(tiny: Subject) -> None:

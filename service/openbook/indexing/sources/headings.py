@@ -2,9 +2,8 @@
 
 from urllib.parse import quote
 
+from openbook.entities import HEADING_SEPARATOR
 from openbook.indexing.passage_fields import MOST_SECTION
-
-BETWEEN = " > "
 
 
 def as_fragment(name: str) -> str:
@@ -24,7 +23,7 @@ class Headings:
         while self._above and self._above[-1][0] >= level:
             self._above.pop()
         if words:
-            before = f"{self._above[-1][1]}{BETWEEN}" if self._above else ""
+            before = f"{self._above[-1][1]}{HEADING_SEPARATOR}" if self._above else ""
             self._above.append((level, (before + words[:MOST_SECTION])[:MOST_SECTION]))
         return self.section
 

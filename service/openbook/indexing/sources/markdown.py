@@ -95,7 +95,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 
 def _sections(lines: list[str]) -> tuple[Section, ...]:
-    """What stands below each heading, with the heading's own words before it: an encoder reads the text alone."""
+    """What stands below each heading, with the heading's own words before it."""
     headings = Headings()
     # the section, its heading's words and id, and the lines below
     parts: list[tuple[str | None, str, str | None, list[str]]] = [(None, "", None, [])]

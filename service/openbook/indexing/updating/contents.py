@@ -24,7 +24,8 @@ def digest(*values: object) -> bytes:
 
 def text_digest(passage: Passage) -> bytes:
     """Of what PassageEncoder reads, and nothing else: two passages with one digest have one vector."""
-    return digest(passage.heading, passage.text)
+    # DPR's encoder reads the title, others the heading
+    return digest(passage.title, passage.heading, passage.text)
 
 
 def whole_digest(passage: Passage) -> bytes:

@@ -12,7 +12,7 @@ from openbook.indexing.updating.contents import Contents, DigestTable
 class Difference:
     """From `before` to `after`, as masks: `removed` (N,) of before; the others (M,) of after.
 
-    A passage is `added` whose id is new. It is `reworded` where its title or its text is another, so that it has
+    A passage is `added` whose id is new. It is `reworded` where its heading or its text is another, so that it has
     another vector, and `relabelled` where only its other fields are. `rows` (M,) holds each passage's row in before,
     or -1.
     """

@@ -13,6 +13,8 @@ from openbook.plugins.documents.reading import NO_TEXT, FileLeftOut, reader
 LINE_END = "\u2028"
 # What generators of pages put behind a heading, to link to it.
 HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
+# What stands within a paragraph.
+INLINE = {"a", "abbr", "b", "br", "cite", "code", "em", "font", "i", "img", "kbd", "q", "small", "span", "strong", "u"}
 LINK_SIGNS = "¶#§🔗\u200b "
 
 
@@ -61,18 +63,41 @@ def read_html(content: bytes) -> FolderFile | str:
 
 
 def _contain(page: Any) -> None:
-    """Put a `main` around a page in which the extraction finds no container of its text.
+    """Put a `main` around a page in which the extraction finds no container, and a `p` around its bare text.
 
     Of such a page, as a person writes it by hand, it would take the paragraphs and lose headings and lists.
     """
     from trafilatura.xpaths import BODY_XPATH
 
     body = page if page.tag != "html" else page.find("body")
-    if body is not None and not any(container(page) for container in BODY_XPATH):
-        main = body.makeelement("main")
-        main.text, body.text = body.text, None
-        main[:] = body[:]
-        body.append(main)
+    if body is None or any(container(page) for container in BODY_XPATH):
+        return
+    main, paragraph = body.makeelement("main"), None
+    text, body.text = body.text, None
+    for child in [None, *body]:
+        if child is not None:
+            text, child.tail = child.tail, None
+            # an empty line ends a paragraph
+            last = paragraph[-1] if paragraph is not None and len(paragraph) else None
+            ends = child.tag == "br" and last is not None and last.tag == "br" and not (last.tail or "").strip()
+            if child.tag not in INLINE or ends:
+                main.append(child)
+                paragraph = None
+            else:
+                paragraph = _paragraph(main) if paragraph is None else paragraph
+                paragraph.append(child)
+        if text and (text.strip() or paragraph is not None):
+            paragraph = _paragraph(main) if paragraph is None else paragraph
+            if len(paragraph):
+                paragraph[-1].tail = text
+            else:
+                paragraph.text = text
+    body.append(main)
+
+
+def _paragraph(main: Any) -> Any:
+    main.append(main.makeelement("p"))
+    return main[-1]
 
 
 def _head_descriptions(page: Any) -> None:

@@ -89,10 +89,10 @@ def read_prompt(path: Path) -> CausalPrompt:
         raise CheckpointInvalid(checkpoint=str(path), reason=f"its prompt: {error}") from error
 
 
-def passage_text(title: str, text: str) -> str:
-    """A passage as a prompt shows it: its title on a line of its own, where it has one."""
+def passage_text(heading: str, text: str) -> str:
+    """A passage as a prompt shows it: its heading on a line of its own, where it has one."""
     # DPR's table writes titles in quotation marks
-    bare = title.removeprefix('"').removesuffix('"').strip()
+    bare = heading.removeprefix('"').removesuffix('"').strip()
     return f"{bare}\n{text.strip()}" if bare else text.strip()
 
 

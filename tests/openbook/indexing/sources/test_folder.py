@@ -536,6 +536,16 @@ def test_a_page_written_by_hand_keeps_headings_and_lists(tmp_path: Path, page: s
     assert (second.section, second.text) == ("Open", "Open\n\n- May: weekends\n- June: daily")
 
 
+def test_bare_text_of_a_page_is_kept(tmp_path: Path) -> None:
+    pytest.importorskip("lxml_html_clean")
+    high = "It is high up, so bring warm clothes. " * 10
+    below = "<h2>Open</h2>In <i>May</i>:<ul><li>daily</li></ul>Bye."
+    page = f"<body><h1>Hut</h1>{high}<br><br>Second <b>bare</b> one.{below}</body>"
+    first, second = open_source(str(written(tmp_path, a__html=page))).passages()
+    assert first.text == f"{high.strip()}\n\nSecond bare one."
+    assert second.text == "Open\n\nIn May:\n\n- daily\n\nBye."
+
+
 def test_the_pages_of_a_pdf_have_their_numbers_and_a_broken_one_is_left_out(tmp_path: Path) -> None:
     sound = pdf("First page.", "", "Third page.")
     written(

@@ -14,6 +14,7 @@ from openbook.entities import Passage
 from openbook.errors import CheckpointInvalid, InvalidRequest
 from openbook.plugins.generators.causal_wording import CausalWording
 from openbook.plugins.generators.prompt import SHORT_ANSWERS, CausalPrompt, read_prompt
+from openbook.plugins.generators.served_wording import ServedWording
 from tests.fixtures.causal import PROMPT, causal_tokenizer
 
 CHAT = replace(PROMPT, user="Passage: {passage}\n\nQuestion: {question}", opening="", chat=True)
@@ -62,6 +63,17 @@ def test_prompt_and_answer_have_the_tokens_of_one_text(
     row = wording.row(Passage("", title, text), question)
     assert row[: len(wording.shared)] == wording.shared
     assert [*row, *wording.target("an answer")[:-1]] == tokenizer(whole + said)["input_ids"]
+
+
+def test_a_prompt_shows_the_headings_above_a_passage(tokenizer: GPT2Tokenizer) -> None:
+    passage, titled = (
+        Passage("", "Peru", "of the north", section="Rivers"),
+        Passage("", "Peru > Rivers", "of the north"),
+    )
+    wording = wording_of(tokenizer, PROMPT)
+    assert wording.row(passage, "who") == wording.row(titled, "who")
+    served = ServedWording(PROMPT)
+    assert served.of("who", [passage]) == served.of("who", [titled])
 
 
 def test_a_long_passage_loses_its_end_and_keeps_the_words_behind_it(tokenizer: GPT2Tokenizer) -> None:
