@@ -32,8 +32,7 @@ RANKS = {
     "openbook.settings": 0,
     "openbook.extensions": 0,
     "openbook.storage": 1,
-    # the headings of a passage, each by itself (5710)
-    "openbook.rag": 5712,
+    "openbook.rag": 2,
     "openbook.indexing": 3,
     "openbook.application": 3,
     "openbook.api": 4,
@@ -156,7 +155,8 @@ MOST_LINES = {
     # which posterior a single prompt has, and who refuses it (12)
     # the passage that is surest to answer, in no_answer (15)
     # special tokens that a text names (2)
-    "openbook.rag": 5708,
+    # the headings of a passage, each by itself (4)
+    "openbook.rag": 5712,
     # JSON lines that people write: questions of a file, guards (29)
     # a folder that may not be opened, which is another matter than one that another process has (10)
     "openbook.storage": 3503,
