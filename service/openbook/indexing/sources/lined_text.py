@@ -14,6 +14,8 @@ from markdown_it import MarkdownIt
 from markdown_it.common.utils import normalizeReference
 
 _FENCE = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})")
+# in an item of a list code stands further right
+_INNER_FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})")
 _ITEM = re.compile(r"[ \t]*(?:[-*+•]|\d{1,3}[.)])[ \t]")
 _RULE = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})$")
 _CELL = re.compile(r"(?<!\\)\|")
@@ -28,11 +30,12 @@ _DEFINITION = re.compile(r" {0,3}\[(?P<label>[^\[\]]{1,999})\]:[ \t]*\S")
 _INDENTED = re.compile(r"(?: {4}|\t)")
 # What a page has, and comments; `<version>` stands for a word that its reader fills in.
 _TAG = re.compile(
-    r"<!--.*|</?(?:a|abbr|b|br|center|cite|code|dd|del|details|div|dl|dt|em|fig\w+|font|h[1-6]|hr|i|iframe|img|input|ins|kbd"
+    r"<!--.*|</?(?:a|abbr|aside|b|br|center|cite|code|dd|del|details|div|dl|dt|em|fig\w+|font|h[1-6]|hr|i|iframe|img|input|ins|kbd"
     r"|li|mark|ol|p|picture|pre|s|samp|section|small|source|span|strong|su[bp]|summary|t(?:able|body|[dhrt]|head)|u|ul|var"
     r"|video)\b[^>]*>",
     re.DOTALL | re.IGNORECASE,
 )
+_APART = re.compile(r"</?(?:aside|br|d[dlt]|div|details|li|p|summary|t[dhr])\b", re.IGNORECASE)
 # What stands below the names of columns.
 _BELOW_NAMES = frozenset("|:- \t")
 
@@ -60,7 +63,9 @@ def words_of(marked: str, references: Mapping[str, Any] | None = None) -> str:
         if token.type == "code_inline":
             parts.append(f"{token.markup}{token.content}{token.markup}")
         elif token.type == "html_inline":
-            parts.append("" if _TAG.fullmatch(token.content) else token.content)
+            # words on both sides of a cell or an item are two
+            known = " " if _APART.match(token.content) else ""
+            parts.append(known if _TAG.fullmatch(token.content) else token.content)
         else:
             parts.append("\n" if token.type in ("softbreak", "hardbreak") else token.content)
     return "".join(parts)
@@ -108,19 +113,23 @@ def _lines(given: Sequence[str], references: Mapping[str, Any]) -> Iterator[str]
     fence = ""
     # the lines of a paragraph or item, which the next one may continue
     begun: list[str] = []
+    listed = False
+    # the indentation of code and of its fences, and whether a list goes on
+    indent, in_list = "", False
     for number, line in enumerate(given):
-        found = _FENCE.match(line)
+        found = (_INNER_FENCE if in_list or fence else _FENCE).match(line)
         if fence:
-            yield line.rstrip()
+            yield line.removeprefix(indent).rstrip()
             fence = "" if found and found["fence"].startswith(fence) else fence
             continue
+        in_list = _ITEM.match(line) is not None or (in_list and (not line.strip() or line[0].isspace()))
         defined = _DEFINITION.match(line)
         if defined and normalizeReference(defined["label"]) in references:
             line = ""
         is_row = "|" in line and (names is not None or _is_below_names(given[number + 1 : number + 2]))
         is_rule = _RULE.match(line) is not None
         if begun and (found or is_row or is_rule or not line.strip() or _ITEM.match(line)):
-            yield _joined(begun, references)
+            yield _joined(begun, references, listed)
             begun = []
         if is_row:
             cells = [
@@ -135,22 +144,29 @@ def _lines(given: Sequence[str], references: Mapping[str, Any]) -> Iterator[str]
         names = None
         if found:
             fence = found["fence"]
-            yield line.rstrip()
+            indent = "" if _FENCE.match(line) else found["indent"]
+            yield line.removeprefix(indent).rstrip()
         elif is_rule or not line.strip():
             yield f"\n{line.strip()}\n"
         else:
+            listed = in_list if not begun else listed
             begun.append(line)
     if begun:
-        yield _joined(begun, references)
+        yield _joined(begun, references, listed)
 
 
-def _joined(lines: Sequence[str], references: Mapping[str, Any]) -> str:
-    """A paragraph in one line, but where two spaces at its end or a backslash break one."""
+def _joined(lines: Sequence[str], references: Mapping[str, Any], in_list: bool) -> str:
+    """A paragraph in one line, but where two spaces at its end or a backslash break one; indented code as code."""
+    is_code = all(map(_INDENTED.match, lines)) and not _ITEM.match(lines[0])
+    if is_code and not in_list and len(lines) > 1:
+        return fenced("\n".join(line.expandtabs(4)[4:].rstrip() for line in lines))
     joined = lines[0].rstrip(" \t\\")
     for before, line in pairwise(lines):
         joined += ("\n" if before.endswith(("  ", "\\")) else " ") + line.strip(" \t\\")
-    is_code = all(map(_INDENTED.match, lines)) and not _ITEM.match(lines[0])
-    return joined if is_code else words_of(joined, references).rstrip()
+    if is_code:
+        return joined
+    shown = words_of(joined, references).rstrip()
+    return shown if joined[0].isspace() else shown.lstrip()
 
 
 def _is_below_names(lines: Sequence[str]) -> bool:

@@ -10,6 +10,7 @@ from openbook.indexing.passage_fields import is_url
 from openbook.indexing.sources.boxes import unboxed
 from openbook.indexing.sources.folder_file import FolderFile
 from openbook.indexing.sources.headings import Headings, as_fragment
+from openbook.indexing.sources.html_blocks import plain_html
 from openbook.indexing.sources.lined_text import from_markdown, references_of, words_of
 from openbook.indexing.sources.moments import as_moment
 from openbook.indexing.splitting import Section
@@ -35,7 +36,7 @@ def read_markdown(text: str) -> FolderFile:
     """The title is that of the front matter, else a heading in the first line, which then begins no section."""
     fields, body, noted = front_matter(text)
     title, url, published = _first(fields, TITLES, _words), _first(fields, URLS, _url), _first(fields, DATES, as_moment)
-    lines = "\n".join(unboxed(body.lstrip().split("\n"))).lstrip("\n").split("\n")
+    lines = plain_html(unboxed(body.lstrip().split("\n"))).lstrip("\n").split("\n")
     heading = HEADING.match(lines[0])
     words = _heading_words(heading)[0] if heading else ""
     if words and title in (None, words):

@@ -441,6 +441,53 @@ SPHINX = """<html><head><title>Pages</title><link rel="canonical" href="https://
 </article></body></html>"""
 
 
+def test_markdown_keeps_code_in_lists_and_indented_and_tables_and_headings_of_html(tmp_path: Path) -> None:
+    text = """\
+1. Turn on
+
+    ```sh
+    run --on
+      --now
+    ```
+
+Or:
+
+    make all
+    # no heading
+
+<h2 align="center">Ports <code>x</code></h2>
+<table>
+<tr><th>Env</th><th>Port</th></tr>
+<tr><td>prod<br>new</td>
+<td>443 | 80</td></tr>
+</table>
+<table><tr><td>Left</td></tr></table>
+
+<aside>
+One<br>two, `<table>`
+</aside>
+
+```html
+<h2>No heading</h2>
+```
+"""
+    found = list(open_source(str(written(tmp_path, a__md=text))).passages())
+    assert [(one.section, one.text) for one in found] == [
+        (None, "1. Turn on\n\n```sh\nrun --on\n  --now\n```\n\nOr:\n\n```\nmake all\n# no heading\n```"),
+        (
+            "Ports x",
+            "Ports x\n\nEnv: prod new | Port: 443 | 80\n\nLeft\n\nOne two, `<table>`\n\n"
+            "```html\n<h2>No heading</h2>\n```",
+        ),
+    ]
+
+
+@pytest.mark.parametrize("tag", ["<table>", "<h2>", "<table><tr><td>", "\n<h2>"])
+def test_html_that_never_ends_is_read_at_once_and_keeps_its_words(tmp_path: Path, tag: str) -> None:
+    (found, *_) = open_source(str(written(tmp_path, a__md=f"Before.\n\n{tag * 20_000}Words."))).passages()
+    assert "Before." in found.text
+
+
 def test_a_web_page_keeps_its_lists_tables_and_code_and_its_headings_are_addresses(tmp_path: Path) -> None:
     pytest.importorskip("lxml_html_clean")
     found = list(open_source(str(written(tmp_path, a__html=SPHINX))).passages())
