@@ -6,7 +6,10 @@ import io
 import posixpath
 import zipfile
 from collections.abc import Iterable, Iterator
+from copy import copy
 from email.message import EmailMessage
+from functools import cache
+from itertools import zip_longest
 from typing import Any
 from urllib.parse import unquote
 from xml.etree import ElementTree
@@ -28,32 +31,118 @@ MOST_COLUMNS = 200
 
 def from_html(page: str) -> FolderFile | str:
     """Clean HTML, all of which is text, as Markdown is read."""
-    from markdownify import markdownify
-
     if len(page) > LARGEST_TEXT:
         return TOO_LARGE
-    left_out = ["img", "a", "script", "style"]
-    text = markdownify(page, heading_style="ATX", bullets="-", strip=left_out, table_infer_header=True)
+    text = _converter().convert(page)
     return read_markdown(text) if text.strip() else NO_TEXT
+
+
+@cache
+def _converter() -> Any:
+    from markdownify import MarkdownConverter
+
+    class Converter(MarkdownConverter):
+        """HTML as Markdown, with the tables made regular."""
+
+        def convert_soup(self, soup: Any) -> Any:
+            for one in soup(["script", "style", "title"]):
+                one.decompose()
+            for one in soup("table"):
+                _make_regular(one)
+            return super().convert_soup(soup)
+
+    # what looks like a mark of Markdown is a word
+    return Converter(heading_style="ATX", bullets="-", strip=["img", "a"], table_infer_header=True, escape_misc=True)
+
+
+def _make_regular(found: Any) -> None:
+    """Give each row of a table all its cells, what spans several in each of them. One that only arranges goes."""
+    rows = [row for row in found("tr") if row.find_parent("table") is found]
+    if found.find("table"):
+        for one in (found, *rows, *(one for row in rows for one in row(["td", "th"], recursive=False))):
+            one.name = "div"
+        return
+    # by the column, for how many rows more, and what
+    below: dict[int, tuple[int, Any]] = {}
+    for row in rows:
+        waiting, filled = row(["td", "th"], recursive=False), list[Any]()
+        while waiting or len(filled) in below:
+            left, cell = below.pop(len(filled), (0, None))
+            if left:
+                if left > 1:
+                    below[len(filled)] = (left - 1, cell)
+                filled.append(copy(cell))
+                continue
+            cell = waiting.pop(0)
+            wide, high = (_span(cell.attrs.pop(name, "1")) for name in ("colspan", "rowspan"))
+            for number in range(wide):
+                if high > 1:
+                    below[len(filled)] = (high - 1, cell)
+                filled.append(copy(cell) if number else cell)
+        row.clear()
+        row.extend(filled)
+    if rows and len(rows[0]) == 2 and not found("th") and _has_numbers([rows[0].contents[1].get_text()]):
+        # "Order | 77-12" names no columns
+        blank = copy(rows[0])
+        for cell in blank.contents:
+            cell.name = "th"
+            cell.clear()
+        rows[0].insert_before(blank)
+
+
+def _span(size: str) -> int:
+    return min(max(1, int(size)), MOST_COLUMNS) if size.isdecimal() and len(size) < 7 else 1
 
 
 def table(rows: Iterable[list[str]], name: str | None) -> Section | None:
     """The rows below the first one that has two cells or more, which names the columns."""
     names: list[str] = []
     lines, length = [], 0
+    # what may name the columns anew, with the names that it would make, until the next row says so
+    held: tuple[list[str], list[str]] | None = None
+    may_name, above = False, list[str]()
     for row in rows:
         cells = [" ".join(cell.split()) for cell in row[:MOST_COLUMNS]]
-        if not names and sum(map(bool, cells)) > 1:
-            names = cells
+        n_filled = sum(map(bool, cells))
+        if held is not None:
+            if _has_numbers(cells):
+                names = held[1]
+            else:
+                lines.append(row_text(names, held[0]))
+            held = None
+        if not names and n_filled > 1:
+            names, may_name = cells, True
+            above = list(names)
+            for at in range(1, len(above)):
+                above[at] = above[at] or above[at - 1]
+        elif may_name and n_filled > 1 and not _has_numbers(cells) and _fills(above, cells):
+            pairs = zip_longest(above, cells, fillvalue="")
+            held, may_name = (cells, [" ".join(dict.fromkeys(filter(None, pair))) for pair in pairs]), False
         elif line := row_text(names, cells):
             lines.append(line)
             length += len(line)
+            may_name = False
+        elif names:
+            # behind an empty row another table may begin
+            may_name, above = True, list[str]()
         if length > LARGEST_TEXT:
             break
+    if held is not None:
+        lines.append(row_text(names, held[0]))
     if not lines and names:
         lines = [row_text([], names)]
     # a row is a line of its own: a passage may begin between any two
     return Section("\n".join([f"{name}\n", *lines] if name else lines), name, has_lines=True) if lines else None
+
+
+def _has_numbers(cells: Iterable[str]) -> bool:
+    return any(any(map(str.isdecimal, cell)) for cell in cells)
+
+
+def _fills(above: list[str], cells: list[str]) -> bool:
+    """Whether the cells tell columns apart that the names leave together, as "Retail" and "Trade" below "Price"."""
+    together = [above.count(name) > 1 for name in above]
+    return not above or any(cell and one for cell, one in zip(cells, together, strict=False))
 
 
 def _unpacked(content: bytes) -> zipfile.ZipFile:
@@ -184,6 +273,9 @@ def read_eml(content: bytes) -> FolderFile | str:
         raise FileLeftOut(BROKEN)
     body = message.get_body(("plain", "html"))
     text = body.get_content() if body is not None else ""
+    if not text.strip() and (other := message.get_body(("html",))) is not None:
+        # some programs send an empty text beside the page
+        body, text = other, other.get_content()
     sent = message["date"].datetime.isoformat() if message["date"] is not None and message["date"].datetime else None
     head = [f"{name}: {message[name.lower()]}" for name in ("From", "To", "Date") if message[name.lower()]]
     if body is not None and body.get_content_type() == "text/html":

@@ -24,9 +24,10 @@ DEFINITION = re.compile(
 )
 # What is written otherwise in Markdown, in this order.
 Rules = tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]
+CODE = re.compile(r"^(```\n.*?^```$)", re.MULTILINE | re.DOTALL)
+ADOC_CODE: Rules = ((re.compile(r"^-{4,}[ \t]*$|^\.{4,}[ \t]*$", re.MULTILINE), lambda _: "```"),)
 ADOC: Rules = (
     (re.compile(r"^(={1,6}) ", re.MULTILINE), lambda found: "#" * len(found[1]) + " "),
-    (re.compile(r"^-{4,}[ \t]*$|^\.{4,}[ \t]*$", re.MULTILINE), lambda _: "```"),
     # of blocks, of what goes on with an item, and what is elsewhere
     (re.compile(r"^(?:={4,}|\*{4,}|_{4,}|--|\+)[ \t]*$|^(?:include|image|video)::.*$", re.MULTILINE), lambda _: ""),
     (re.compile(r"<<(?:[^<>,\n]*,)?[ ]*([^<>,\n]+)>>"), lambda found: found[1]),
@@ -41,10 +42,12 @@ ADOC_TITLE = re.compile(r"(?<=\n\n)\.(?=[^\s.].*\n(?:\[|-{4}|={4}|\.{4}|_{4}|\|=
 ADOC_TABLE = re.compile(
     r"^(?:\[(?P<attributes>[^\]\n]*)\][ \t]*\n)?\|={3,}[ \t]*\n(?P<rows>.*?)^\|={3,}[ \t]*$", re.MULTILINE | re.DOTALL
 )
-ADOC_CELL = re.compile(r"(?<!\S)(?:[\d.+*]*[<^>]?[adehlmsv]?)\|")
+ADOC_CELL = re.compile(r"(?<!\S)(?:(?:(\d{1,2})(?:\.\d+)?\+|[\d.+*]*)[<^>]?[adehlmsv]?)\|")
 ADOC_COLUMNS = re.compile(r'cols="?(?:(?P<times>\d{1,2})\*|(?P<each>[^"\]]*))')
-ORG: Rules = (
+ORG_CODE: Rules = (
     (re.compile(r"^[ \t]*#\+(?:begin|end)_(?:src|example)\b.*$", re.MULTILINE | re.IGNORECASE), lambda _: "```"),
+)
+ORG: Rules = (
     (re.compile(r"^#\+title:[ \t]*", re.MULTILINE | re.IGNORECASE), lambda _: "* "),
     (re.compile(r"^[ \t]*(?:#\+\w+:?.*|:\w+:.*|#[ \t].*)$", re.MULTILINE), lambda _: ""),
     (re.compile(r"^(\*{1,6}) ", re.MULTILINE), lambda found: "#" * len(found[1]) + " "),
@@ -99,23 +102,27 @@ def read_adoc(content: bytes) -> FolderFile | str:
     text = _text(content)
     named = dict(ADOC_NAME.findall(text))
     text = re.sub(r"\{([\w-]+)\}", lambda found: named.get(found[1], found[0]), text)
-    return _rewritten(ADOC_TABLE.sub(_adoc_rows, ADOC_TITLE.sub("", text)), ADOC)
+    return _rewritten(ADOC_TABLE.sub(_adoc_rows, ADOC_TITLE.sub("", text)), ADOC_CODE, ADOC)
 
 
 def _adoc_rows(found: re.Match[str]) -> str:
     """The rows of a table as Markdown has them: a cell begins with a bar, on any line."""
-    first, *cells = [" ".join(cell.split()) for cell in ADOC_CELL.split(found["rows"])]
+    first, *split = ADOC_CELL.split(found["rows"])
+    # behind each number of columns that a cell spans, the cell
+    spanned = zip(split[::2], split[1::2], strict=True)
+    cells = [one for times, cell in spanned for one in [" ".join(cell.split()), *[""] * (int(times or 1) - 1)]]
     line = next((line for line in found["rows"].splitlines() if line.strip()), "")
+    in_line = sum(int(times or 1) for times in ADOC_CELL.findall(line))
     repeated = ADOC_COLUMNS.search(found["attributes"] or "")
-    columns = int(repeated["times"] or repeated["each"].count(",") + 1) if repeated else line.count("|")
+    columns = int(repeated["times"] or repeated["each"].count(",") + 1) if repeated else in_line
     rows = [cells[place : place + columns] for place in range(0, len(cells), columns or 1)]
     lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([first, "", *lines[:1], "|---" * columns + "|", *lines[1:], ""])
+    return "\n".join([" ".join(first.split()), "", *lines[:1], "|---" * columns + "|", *lines[1:], ""])
 
 
 @reader
 def read_org(content: bytes) -> FolderFile | str:
-    return _rewritten(_text(content), ORG)
+    return _rewritten(_text(content), ORG_CODE, ORG)
 
 
 @reader
@@ -136,10 +143,14 @@ def _of_table(rows: Iterable[list[str]]) -> FolderFile:
     return FolderFile((section,) if section is not None else ())
 
 
-def _rewritten(text: str, rules: Rules) -> FolderFile | str:
-    for pattern, written in rules:
+def _rewritten(text: str, code: Rules, rules: Rules) -> FolderFile | str:
+    """What `code` puts between fences stays as it is: a comment in it is no comment of the text."""
+    for pattern, written in code:
         text = pattern.sub(written, text)
-    return read_markdown(text)
+    parts = CODE.split(text)
+    for pattern, written in rules:
+        parts[::2] = [pattern.sub(written, part) for part in parts[::2]]
+    return read_markdown("".join(parts))
 
 
 def _text(content: bytes) -> str:

@@ -24,6 +24,22 @@ EPUB = packed(
 )
 
 
+LETTER = b"""From: a@example.org
+Content-Type: multipart/alternative; boundary=x
+
+--x
+Content-Type: text/plain
+
+--x
+Content-Type: text/html
+
+<style>p{color:red}</style><table><tr><td><p># 1 <b>is</b> &lt;here&gt;</p>
+<table><tr><td>Order</td><td>77</td></tr><tr><td>Total</td><td>30</td></tr></table></td></tr></table>
+<table><tr><td rowspan=2>Mon</td><td>a|b</td></tr><tr><td>c</td></tr></table>
+--x--
+"""
+
+
 def mail() -> bytes:
     message = EmailMessage()
     message["From"], message["To"], message["Subject"] = "ana@example.org", "all@example.org", "The alarm code"
@@ -65,6 +81,25 @@ KINDS: dict[str, tuple[bytes, list[tuple[str | None, str]]]] = {
         ],
     ),
     "f.csv": (b"code;meaning\nF307;the index is damaged\n", [(None, "code: F307 | meaning: the index is damaged")]),
+    "letter.eml": (
+        LETTER,
+        [(None, "From: a@example.org"), (None, "# 1 is <here>\n\n| Order | 77 |\n| Total | 30 |\n\nMon: Mon | a|b: c")],
+    ),
+    "two.csv": (
+        b"Price list,,\nItem,Price,\n,one,ten\nNut,1,9\n\nCity,Rate,\nRome,120,\n\nNo,names,\nbelow,,\n",
+        [
+            (
+                None,
+                "- Price list\nItem: Nut | Price one: 1 | Price ten: 9\nCity: Rome | Rate: 120\n"
+                "City: No | Rate: names\n- City: below",
+            )
+        ],
+    ),
+    "code.org": (b"* N\n\n** A\n#+begin_src sh\n# stays\n* x\n#+end_src\n", [("A", "A\n\n```\n# stays\n* x\n```")]),
+    "code.adoc": (
+        b"= N\n\n== A\n\n----\n// stays\n. ./x\n----\n\n|===\n2+|Wide |c\n|1 |2 |3\n|===\n",
+        [("A", "A\n\n```\n// stays\n. ./x\n```\n\nWide: 1 | 2 | c: 3")],
+    ),
     "g.json": (
         b'[{"name": "port", "default": 8000}, {"name": "host", "tags": ["a"]}]',
         [(None, 'name: port | default: 8000\nname: host | tags: ["a"]')],
