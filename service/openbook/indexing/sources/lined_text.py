@@ -138,6 +138,9 @@ def _lines(given: Sequence[str], references: Mapping[str, Any]) -> Iterator[str]
             ]
             if names is None:
                 names = cells
+                if not any("|" in below for below in given[number + 2 : number + 3]):
+                    # of a table with no other row
+                    yield row_text([], cells)
             elif not _is_below_names([line]):
                 yield row_text(names, cells)
             continue

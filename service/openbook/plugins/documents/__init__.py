@@ -15,7 +15,7 @@ from openbook.plugins.documents.plain import (
 )
 from openbook.plugins.documents.rst import read_rst
 
-html = FileReader(read_html, "openbook[html]", ("trafilatura", "lxml_html_clean"))
+html = FileReader(read_html, "openbook[html]", ("trafilatura", "lxml_html_clean", "markdownify"))
 pdf = FileReader(read_pdf, "openbook[pdf]", ("pypdf",))
 docx = FileReader(read_docx, "openbook[office]", ("mammoth", "markdownify"))
 xlsx = FileReader(read_xlsx, "openbook[office]", ("openpyxl",))

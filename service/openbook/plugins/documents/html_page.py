@@ -1,21 +1,27 @@
-"""A web page: what trafilatura takes for its text, without menus, adverts and footers."""
+"""A web page: the part that holds its text, without menus and footers, read as Markdown is."""
 
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from openbook.indexing.sources.folder_file import FolderFile
-from openbook.indexing.sources.headings import Headings, as_fragment
-from openbook.indexing.sources.lined_text import fenced, row_text
+from openbook.indexing.sources.headings import as_fragment
 from openbook.indexing.sources.moments import as_moment
-from openbook.indexing.splitting import Section
+from openbook.plugins.documents.office import from_html
 from openbook.plugins.documents.reading import NO_TEXT, FileLeftOut, reader
 
-LINE_END = "\u2028"
-# What generators of pages put behind a heading, to link to it.
 HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
-# What stands within a paragraph.
-INLINE = {"a", "abbr", "b", "br", "cite", "code", "em", "font", "i", "img", "kbd", "q", "small", "span", "strong", "u"}
-LINK_SIGNS = "¶#§🔗\u200b "
+LONGEST_HEADING = 1000
+# What generators of pages put behind a heading, or a note, to link to it.
+LINK_SIGNS = "¶#§🔗↩︎\u200b "
+UNREAD = ("script", "style", "noscript", "template", "nav", "footer", "select", "textarea", "svg", "img", "title")
+# Also numbers of lines of code; a button in a sentence is a word of it.
+BESIDE_TEXT = """.//*[@role="navigation" or @role="banner" or @role="contentinfo" or @role="search"]
+    | .//*[contains(@class, "editsection") or contains(@class, "lineno")]
+    | .//*[not(text()[normalize-space()])]/button"""
+LOCAL_LINKS = './/*[self::ul or self::ol][.//a[starts-with(@href, "#")] and not(.//a[not(starts-with(@href, "#"))])]'
+# Above all headings a menu, and anywhere in a page that has no mark of where its text begins.
+LINK_LISTS = ".//*[(self::ul or self::ol) and count(.//a) > 10]"
+ABOVE_HEADINGS = "[ancestor::header or not(preceding::h1 or preceding::h2)]"
 
 
 @reader
@@ -25,85 +31,67 @@ def read_html(content: bytes) -> FolderFile | str:
     The address is its canonical link, the date the one that it gives of itself.
     """
     import trafilatura
+    from lxml.etree import tostring
 
     page = trafilatura.load_html(content)
-    names = []
-    if page is not None:
-        _contain(page)
-        _head_descriptions(page)
-        names = _names(page)
-    dates = {"extensive_search": False, "original_date": True}
-    # fast: without two more extractors to compare with, whose choice between them no reader can foresee
-    found: Any = trafilatura.bare_extraction(
-        page, with_metadata=True, include_comments=False, fast=True, date_extraction_params=dates
-    )
-    if found is None or found.body is None:
+    if page is None:
         raise FileLeftOut(NO_TEXT)
-    headings = Headings()
-    # the section, the id and the words of its heading, and the texts below
-    parts: list[tuple[str | None, str | None, str, list[str]]] = [(None, None, "", [])]
-    for block in found.body:
-        rank = block.get("rend", "")
-        if block.tag == "head" and rank[1:].isdecimal():
-            text = _words(block)
-            at = next((number for number, (words, _) in enumerate(names) if words == text), None)
-            name = names[at][1] if at is not None else None
-            del names[: 0 if at is None else at + 1]
-            # the page's own title is no section of it
-            words = "" if text == found.title else text
-            parts.append((headings.below(int(rank[1:]), words), name, words, []))
-        elif text := "\n".join(_lines(block)):
-            parts[-1][3].append(text)
-    sections = tuple(
-        Section("\n\n".join([words, *texts] if words else texts), section, fragment=name, has_lines=True)
-        for section, name, words, texts in parts
-        if texts
-    )
-    return FolderFile(sections, found.title or None, found.url or None, as_moment(found.date))
+    _name_headings(page)
+    dates = {"extensive_search": False, "original_date": True}
+    found = trafilatura.extract_metadata(page, date_config=dates, extensive=False)
+    text = _container(page)
+    _prune(text)
+    _head_descriptions(text)
+    # of those a page may have more, in what stands around its text
+    heads = text.findall(".//h1") if text.tag != "body" else []
+    title = (_words(heads[0]) if len(heads) == 1 else "") or found.title or None
+    names = _mark_headings(text, title)
+    file = from_html(tostring(text, encoding="unicode", method="html", with_tail=False), infer_names=False)
+    if isinstance(file, str):
+        return file
+    sections = tuple(replace(one, fragment=names.get(one.fragment or "")) for one in file.sections)
+    return FolderFile(sections, title, found.url or None, as_moment(found.date))
 
 
-def _contain(page: Any) -> None:
-    """Put a `main` around a page in which the extraction finds no container, and a `p` around its bare text.
-
-    Of such a page, as a person writes it by hand, it would take the paragraphs and lose headings and lists.
-    """
+def _container(page: Any) -> Any:
+    """What holds the text, and all that is made as this is: of a page with several articles what holds them."""
     from trafilatura.xpaths import BODY_XPATH
 
-    body = page if page.tag != "html" else page.find("body")
-    if body is None or any(container(page) for container in BODY_XPATH):
-        return
-    main, paragraph = body.makeelement("main"), None
-    text, body.text = body.text, None
-    for child in [None, *body]:
-        if child is not None:
-            text, child.tail = child.tail, None
-            # an empty line ends a paragraph
-            last = paragraph[-1] if paragraph is not None and len(paragraph) else None
-            ends = child.tag == "br" and last is not None and last.tag == "br" and not (last.tail or "").strip()
-            if child.tag not in INLINE or ends:
-                main.append(child)
-                paragraph = None
-            else:
-                paragraph = _paragraph(main) if paragraph is None else paragraph
-                paragraph.append(child)
-        if text and (text.strip() or paragraph is not None):
-            paragraph = _paragraph(main) if paragraph is None else paragraph
-            if len(paragraph):
-                paragraph[-1].tail = text
-            else:
-                paragraph.text = text
-    body.append(main)
+    for find in BODY_XPATH:
+        for one in find(page)[:1]:
+            alike = [other for other in page.iter(one.tag) if other.get("class") == one.get("class")]
+            if one.tag == "article" or one.get("class"):
+                while any(one is not other and one not in other.iterancestors() for other in alike):
+                    one = one.getparent()
+            return one
+    body = page.find("body")
+    return page if body is None else body
 
 
-def _paragraph(main: Any) -> Any:
-    main.append(main.makeelement("p"))
-    return main[-1]
+def _prune(text: Any) -> None:
+    """Take away what is no text, and what trafilatura takes for menus where it is of links."""
+    from lxml.etree import strip_elements
+    from trafilatura.xpaths import OVERALL_DISCARD_XPATH
+
+    strip_elements(text, *UNREAD, with_tail=False)
+    doubtful = [one for find in OVERALL_DISCARD_XPATH for one in find(text)] + text.xpath(LOCAL_LINKS)
+    most = len(_words(text)) / 2
+    lists = text.xpath(LINK_LISTS if text.tag == "body" else LINK_LISTS + ABOVE_HEADINGS)
+    doubtful += [one for one in lists if len(_words(one)) < most]
+    for one in text.xpath(BESIDE_TEXT) + [one for one in doubtful if _is_of_links(one)]:
+        if one.getparent() is not None:
+            one.drop_tree()
+
+
+def _is_of_links(element: Any) -> bool:
+    linked = sum(len(_words(link)) for link in element.iter("a"))
+    return 2 * linked > len(_words(element))
 
 
 def _head_descriptions(page: Any) -> None:
     """Make a heading of each term with an id: so pages describe settings, options and functions, Sphinx's first of all.
 
-    Paragraphs of a list item are kept apart, which the extraction would join.
+    Paragraphs of a list item become one.
     """
     level, found = 1, []
     for one in page.iter(*HEADINGS, "dt"):
@@ -115,64 +103,54 @@ def _head_descriptions(page: Any) -> None:
         for one in (term.getparent(), *term.itersiblings("dd")):
             one.tag = "div"
         term.tag = heading
-    for paragraph in page.xpath("//li/p | //dd/p"):
+    for paragraph in page.xpath(".//li/p | .//dd/p"):
         paragraph.text = f" {paragraph.text or ''}"
         paragraph.drop_tag()
 
 
-def _names(page: Any) -> list[tuple[str, str]]:
-    """The words and the id of each heading that has one, in order. Takes the signs away that link to a heading."""
-    found = []
+def _name_headings(page: Any) -> None:
+    """Give a heading the id that the elements around it have. Takes the signs away that link to a heading or note."""
     for heading in page.iter(*HEADINGS):
-        own = heading.get("id")
-        for link in heading.xpath('.//a[starts-with(@href, "#")]'):
-            if not _words(link).strip(LINK_SIGNS):
-                own = own or link.get("href")[1:]
-                link.drop_tree()
         above = heading.getparent()
-        if own is None and above is not None and above.tag in ("section", "div") and above[0] is heading:
-            own = above.get("id")
-        if own:
-            found.append((_words(heading), as_fragment(own[:200])))
+        begins = above is not None and above.tag in ("section", "div") and above[0] is heading
+        links = heading.xpath(
+            './/a[starts-with(@href, "#")] | following-sibling::*[1]/self::a[starts-with(@href, "#")]'
+        )
+        linked = [link.get("href")[1:] for link in links if not _words(link).strip(LINK_SIGNS)]
+        named = [*heading.xpath("@id | .//@id"), *linked, *(above.xpath("@id") if begins else [])]
+        if named:
+            heading.set("id", named[0])
+    for link in page.xpath('//a[starts-with(@href, "#")]'):
+        if not _words(link).strip(LINK_SIGNS):
+            link.drop_tree()
+
+
+def _mark_headings(text: Any, title: str | None) -> dict[str, str]:
+    """The fragment of each heading that has an id, by the attribute that it gets. Leaves words alone in a heading.
+
+    The page's own title is no section of it, nor is the first heading its title.
+    """
+    from lxml.etree import strip_tags
+
+    found = {}
+    for number, heading in enumerate(list(text.iter(*HEADINGS))):
+        words = _words(heading)
+        if len(words) > LONGEST_HEADING:
+            # it was never closed
+            heading.tag = "div"
+            continue
+        if own := heading.get("id"):
+            found[str(number)] = as_fragment(own[:200])
+        heading[:] = []
+        heading.text = "" if words == title else words
+        heading.set("fragment", str(number))
+    # a page of code has thousands, and old pages never close them
+    strip_tags(text, "span", "font")
+    first = text.makeelement("h1", fragment="")
+    first.tail, text.text = text.text, None
+    text.insert(0, first)
     return found
 
 
 def _words(element: Any) -> str:
     return " ".join("".join(element.itertext()).split())
-
-
-def _lines(block: Any, indent: str = "") -> Iterator[str]:
-    """A block of a page as lines of text: see `lined_text`."""
-    if block.tag == "list":
-        term = ""
-        for number, item in enumerate(block.iterchildren("item"), start=1):
-            inner = [line for one in item.iterchildren("list") for line in _lines(one, f"{indent}  ")]
-            for one in item.findall("list"):
-                item.remove(one)
-            if (item.get("rend") or "").startswith("dt"):
-                term += f"{_words(item)}: "
-                continue
-            mark = f"{number}." if block.get("rend") == "ol" else "-"
-            yield f"{indent}{mark} {term}{_words(item)}"
-            yield from inner
-            term = ""
-        if term:
-            yield f"{indent}- {term[:-2]}"
-    elif block.tag == "table":
-        rows = [list(row.iterchildren("cell")) for row in block.iter("row")]
-        names = [_words(cell) for cell in rows.pop(0)] if rows and all(_is_name(cell) for cell in rows[0]) else []
-        for row in rows:
-            yield row_text(names, [_words(cell) for cell in row])
-    elif block.tag == "code" or (block.tag == "quote" and not len(block) and "\n" in (block.text or "")):
-        yield fenced("".join(block.itertext()))
-    elif block.tag in ("p", "head", "item", "quote"):
-        for line in block.iter("lb"):
-            line.tail = f"{LINE_END}{line.tail or ''}"
-        said = [" ".join(part.split()) for part in "".join(block.itertext()).split(LINE_END)]
-        yield "\n".join(part for part in said if part)
-    else:
-        yield "\n".join(" ".join(text.split()) for text in block.itertext() if text.strip())
-
-
-def _is_name(cell: Any) -> bool:
-    return bool(cell.get("role") == "head")

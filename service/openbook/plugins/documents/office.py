@@ -6,9 +6,7 @@ import io
 import posixpath
 import zipfile
 from collections.abc import Iterable, Iterator
-from copy import copy
 from email.message import EmailMessage
-from functools import cache
 from itertools import zip_longest
 from typing import Any
 from urllib.parse import unquote
@@ -29,69 +27,14 @@ RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships
 MOST_COLUMNS = 200
 
 
-def from_html(page: str) -> FolderFile | str:
-    """Clean HTML, all of which is text, as Markdown is read."""
+def from_html(page: str, infer_names: bool = True) -> FolderFile | str:
+    """Clean HTML, all of which is text, as Markdown is read: see `as_markdown`."""
+    from openbook.plugins.documents.html_markdown import as_markdown
+
     if len(page) > LARGEST_TEXT:
         return TOO_LARGE
-    text = _converter().convert(page)
+    text = as_markdown(page, infer_names)
     return read_markdown(text) if text.strip() else NO_TEXT
-
-
-@cache
-def _converter() -> Any:
-    from markdownify import MarkdownConverter
-
-    class Converter(MarkdownConverter):
-        """HTML as Markdown, with the tables made regular."""
-
-        def convert_soup(self, soup: Any) -> Any:
-            for one in soup(["script", "style", "title"]):
-                one.decompose()
-            for one in soup("table"):
-                _make_regular(one)
-            return super().convert_soup(soup)
-
-    # what looks like a mark of Markdown is a word
-    return Converter(heading_style="ATX", bullets="-", strip=["img", "a"], table_infer_header=True, escape_misc=True)
-
-
-def _make_regular(found: Any) -> None:
-    """Give each row of a table all its cells, what spans several in each of them. One that only arranges goes."""
-    rows = [row for row in found("tr") if row.find_parent("table") is found]
-    if found.find("table"):
-        for one in (found, *rows, *(one for row in rows for one in row(["td", "th"], recursive=False))):
-            one.name = "div"
-        return
-    # by the column, for how many rows more, and what
-    below: dict[int, tuple[int, Any]] = {}
-    for row in rows:
-        waiting, filled = row(["td", "th"], recursive=False), list[Any]()
-        while waiting or len(filled) in below:
-            left, cell = below.pop(len(filled), (0, None))
-            if left:
-                if left > 1:
-                    below[len(filled)] = (left - 1, cell)
-                filled.append(copy(cell))
-                continue
-            cell = waiting.pop(0)
-            wide, high = (_span(cell.attrs.pop(name, "1")) for name in ("colspan", "rowspan"))
-            for number in range(wide):
-                if high > 1:
-                    below[len(filled)] = (high - 1, cell)
-                filled.append(copy(cell) if number else cell)
-        row.clear()
-        row.extend(filled)
-    if rows and len(rows[0]) == 2 and not found("th") and _has_numbers([rows[0].contents[1].get_text()]):
-        # "Order | 77-12" names no columns
-        blank = copy(rows[0])
-        for cell in blank.contents:
-            cell.name = "th"
-            cell.clear()
-        rows[0].insert_before(blank)
-
-
-def _span(size: str) -> int:
-    return min(max(1, int(size)), MOST_COLUMNS) if size.isdecimal() and len(size) < 7 else 1
 
 
 def table(rows: Iterable[list[str]], name: str | None) -> Section | None:

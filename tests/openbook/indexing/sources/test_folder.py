@@ -500,7 +500,7 @@ def test_a_web_page_keeps_its_lists_tables_and_code_and_its_headings_are_address
     ]
     assert found[1].text.split("\n\n") == [
         "Lists",
-        "First\nsecond code.",
+        "First\nsecond `code`.",
         "1. Pull it.\n  - Gently\n2. Push it.",
         "- book: has pages",
     ]
@@ -591,6 +591,78 @@ def test_bare_text_of_a_page_is_kept(tmp_path: Path) -> None:
     first, second = open_source(str(written(tmp_path, a__html=page))).passages()
     assert first.text == f"{high.strip()}\n\nSecond bare one."
     assert second.text == "Open\n\nIn May:\n\n- daily\n\nBye."
+
+
+# of what people save and export: what stands in the body, and the passages' sections and texts
+PAGES: dict[str, tuple[str, list[tuple[str | None, str]]]] = {
+    "words in no paragraph": (
+        "Ask <b>B</b>en.<h2>Where?</h2>In Lima.<details><summary>Why?</summary>It is near.</details>"
+        "<div>By<br>bus</div><span><p>Use &lt;b&gt; and a_b_c.</p></span>"
+        "<blockquote><p>One.</p><p>Two.</p></blockquote>",
+        [
+            (None, "Ask Ben."),
+            ("Where?", "Where?\n\nIn Lima.\n\nWhy?\n\nIt is near.\n\nBy\nbus\n\nUse <b> and a_b_c.\n\nOne.\n\nTwo."),
+        ],
+    ),
+    "steps": (
+        '<ol start="3"><li><p>Tag:</p><div class="highlight"><pre>git <b>tag</b>\n  push</pre></div><p>Wait.</p></li>'
+        "<li>Go<ul><li>on</li></ul>far</li></ol><dl><dt>Returns:</dt><dd>it</dd><dd>soon</dd></dl>",
+        [
+            (
+                None,
+                "3. Tag:\n\n```\ngit tag\n  push\n```\n\nWait.\n4. Go\n  - on\n\nfar\n\n- Returns: it\n\nsoon",
+            )
+        ],
+    ),
+    "tables": (
+        "<table><caption>Fees</caption><tr><th>What</th><th>How</th></tr><tr><td rowspan=2>Nut</td><td>1</td></tr>"
+        "<tr><td>2<br>or <code>a|b</code></td></tr></table><table><tr><td><b>City</b></td><td><b>Hotel</b></td></tr>"
+        "<tr><td>Rome</td><td>Sole</td></tr></table><table><tr><td>Left</td><td><table><tr><td>Gate</td><td>9910</td></tr>"
+        "</table></td></tr></table><table><tr><th colspan=2>Pump</th></tr><tr><th>Watt</th><td>5</td></tr></table>"
+        "<table>Open <tr><td>daily</td></tr><tr><td>or not</td></tr></table>"
+        '<table><tr><td class="linenos"><pre>1</pre></td><td><pre>run\n  it</pre></td></tr></table>',
+        [
+            (
+                None,
+                "Fees\n\nWhat: Nut | How: 1\nWhat: Nut | How: 2 or `a|b`\n\nCity: Rome | Hotel: Sole\n\nLeft\n\n"
+                "| Gate | 9910 |\n\nPump\n\n| Watt | 5 |\n\nOpen\n\ndaily\n\nor not\n\n```\nrun\n  it\n```",
+            )
+        ],
+    ),
+    "what looks like a menu or an advert": (
+        '<section id="cookies"><h2>Cookies</h2><p>We keep three.</p></section><div class="expand-container">It is '
+        "late, press <button>Save</button>.</div>"
+        '<div class="breadcrumb"><a href="/">Home</a> <a href="/a">Docs</a></div>'
+        '<ul><li><a href="#cookies">Cookies</a></li></ul><nav>Next</nav><footer>End</footer>',
+        [("Cookies", "Cookies\n\nWe keep three.\n\nIt is late, press Save.")],
+    ),
+    "headings within lists and tables": (
+        "<ul><li><section><h2><code>start</code> {#x}</h2><p>Starts it.</p></section></li></ul>"
+        "<table><tr><td><h3>stop</h3><p>Ends it.</p></td></tr></table>",
+        [("start {#x}", "start {#x}\n\nStarts it."), ("start {#x} > stop", "stop\n\nEnds it.")],
+    ),
+    "several articles": (
+        "<article><h2>One</h2><p>First.</p></article><article><h2>Two</h2><p>Second.</p></article>",
+        [("One", "One\n\nFirst."), ("Two", "Two\n\nSecond.")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_web_page_keeps_what_people_write_into_it(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("lxml_html_clean")
+    body, expected = PAGES[name]
+    found = open_source(str(written(tmp_path, a__html=f"<html><body><h1>Page</h1>{body}</body></html>"))).passages()
+    assert [(one.section, one.text) for one in found] == expected
+
+
+def test_the_title_is_that_of_the_text_and_a_heading_of_a_wiki_an_address(tmp_path: Path) -> None:
+    pytest.importorskip("lxml_html_clean")
+    edit = '<span class="mw-editsection">[<a href="/e">edit</a>]</span>'
+    wiki = f'<h1>Site</h1><main><h1>Pump</h1><h2><span id="Go">Go</span>{edit}</h2><p>Pull.</p></main>'
+    written(tmp_path, a__html=f"<title>Pump - Site</title>{wiki}")
+    found = open_source(str(tmp_path), url_template="https://x.example/{path}").passages()
+    assert [(one.title, one.section, one.url) for one in found] == [("Pump", "Go", "https://x.example/a.html#Go")]
 
 
 def test_the_pages_of_a_pdf_have_their_numbers_and_a_broken_one_is_left_out(tmp_path: Path) -> None:

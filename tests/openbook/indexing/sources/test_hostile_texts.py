@@ -122,8 +122,25 @@ def test_a_page_on_which_the_library_fails_is_broken(monkeypatch: pytest.MonkeyP
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(trafilatura, "bare_extraction", fail)
+    monkeypatch.setattr(trafilatura, "extract_metadata", fail)
     assert file_readers()[".html"].read(PAGE) == "broken"
+
+
+@pytest.mark.parametrize("nested", ["<div>", "<ul><li>a", "<dl><dt id=a>a<dd>", "<table><tr><td>a", "<blockquote>a"])
+def test_a_page_that_is_nested_without_end_is_read_or_left_out(nested: str) -> None:
+    pytest.importorskip("lxml_html_clean")
+    file = file_readers()[".html"].read(f"<html><body><p>Text.</p>{nested * 5000}</body></html>".encode())
+    assert isinstance(file, FolderFile) or file in ("broken", "empty")
+
+
+def test_a_cell_that_spans_all_rows_is_repeated_in_few() -> None:
+    pytest.importorskip("lxml_html_clean")
+    rows = "<tr>" + "<td rowspan=65000 colspan=65000>" * 20
+    file = file_readers()[".html"].read(
+        f"<html><body><table>{(rows + 'word ' * 99) * 200}</table></body></html>".encode()
+    )
+    assert isinstance(file, FolderFile)
+    assert sum(len(section.text) for section in file.sections) < 1 << 20
 
 
 def test_a_pdf_that_says_too_much_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
