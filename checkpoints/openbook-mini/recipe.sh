@@ -30,8 +30,10 @@ after_base="--teacher openbook-base --dtype bfloat16 --train-embeddings --set re
     --set reading.tokens_per_step=4800 --set reading.warm_up=20"
 train ninth "${STEPS_NINTH:-420}" 1.2e-4 3e-4 --base "$work/eighth" --seed 21 $after_base
 train tenth "${STEPS_TENTH:-430}" 1e-4 2.5e-4 --base "$work/ninth" --seed 22 $after_base --set reading.taught=0.7
+train eleventh "${STEPS_ELEVENTH:-560}" 1.2e-4 3e-4 --base "$work/tenth" --seed 33 --dtype bfloat16 \
+    --train-embeddings --set reading.tokens_per_step=4800 --set reading.warm_up=20
 test -d "$work/openbook-mini" || openbook checkpoint compose "$work/openbook-mini" --weights int8 \
-    --reader "$work/tenth/reader" --question-encoder openbook-mini-bart
+    --reader "$work/eleventh/reader" --question-encoder openbook-mini-bart
 openbook calibrate "$work/openbook-mini" --indexes "$data/indexes" --work "$work/calibrate" --dtype int8 \
-    --book actual="$data/actual.dev.jsonl" --book healthchecks="$data/healthchecks.dev.jsonl" \
-    --book squad="$data/squad.dev.jsonl"
+    --book restic="$data/restic.dev.jsonl" --book actual="$data/actual.dev.jsonl" \
+    --book stroom="$data/stroom.dev.jsonl" --book squad="$data/squad.dev.jsonl"
