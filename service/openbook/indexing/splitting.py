@@ -90,7 +90,7 @@ def split_words(text: str, words: int = PASSAGE_WORDS, shortest_tail: int = SHOR
 def split_article(
     article: SourceArticle, split: Split = "words", *, words: int = PASSAGE_WORDS, language: str = "en"
 ) -> tuple[Passage, ...]:
-    """The passages of one article, each with its section: of words that of most of them. `language` is an ISO 639 code.
+    """The passages of one article, each with the section of most of its words. `language` is an ISO 639 code.
 
     Every passage repeats the title, which is cut after MOST_TITLE characters.
     """
@@ -166,10 +166,10 @@ def _by_lines(section: Section, words: int, language: str, spaceless: bool) -> I
             cut, count = number, 0
             # and "Run this:" or "Note" with what it leads to
             while cut - 1 > begun + n_heading and _leads(text, parts[cut - 1]):
-                if count + parts[cut - 1][2] + n_words > words:
+                n_before = count + parts[cut - 1][2]
+                if n_before + n_words > words:
                     break
-                cut -= 1
-                count += parts[cut][2]
+                cut, count = cut - 1, n_before
             yield _verbatim(text[parts[begun][0] : parts[cut - 1][1]])
             begun = cut
         count += n_words

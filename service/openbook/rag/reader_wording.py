@@ -74,9 +74,9 @@ class Window:
 class AskedPassage:
     """A passage's context in tokens, each with its characters [start, end), and the windows that read it.
 
-    The text begins at character `text_start`, behind heading and separator. `firsts`, `keys` and `rooms` are those of
-    ScoredPassage; `closes` says which tokens end a word, and so may end a span. `opens` and `shuts` number the quotes
-    of pieces of code, each of which is one word.
+    The text begins at character `text_start`, behind heading and separator. ScoredPassage explains `firsts`, `keys` and
+    `rooms`. `closes` says which tokens end a word, and so may end a span. `opens` and `shuts` number the quotes around
+    pieces of code: each piece is one word.
     """
 
     context: str

@@ -177,7 +177,8 @@ def test_what_leads_to_a_block_stays_with_it_where_both_fit(lead: str) -> None:
     assert lined(text, 11, None) == [before, f"{lead}\n\n{block}"]
     assert lined(f"{before}\n\nFirst do this:\n\n{lead}\n\n{block}", 11, None)[1].startswith("First do this:")
     # but for a block that leaves no room, and a heading
-    assert lined(text, 5, None)[-1] == block
+    stop = "Stop it now.\n\nThen run this:"
+    assert lined(f"{stop}\n\n{block}", 7, None) == [stop, block]
     assert lined(f"Doors\n\n{lead}\n\n{block}", 6) == [f"Doors\n\n{lead}", block]
     assert lined(f"{before} Done\n\n{block}", 11, None)[0].endswith("Done")
 

@@ -91,9 +91,7 @@ def read_prompt(path: Path) -> CausalPrompt:
 
 def passage_text(heading: str, text: str) -> str:
     """A passage as a prompt shows it: its heading on a line of its own, where it has one."""
-    # DPR's table writes titles in quotation marks
-    bare = heading.removeprefix('"').removesuffix('"').strip()
-    return f"{bare}\n{text.strip()}" if bare else text.strip()
+    return f"{heading.strip()}\n{text.strip()}".strip()
 
 
 def as_text(prompt: CausalPrompt) -> str:
