@@ -28,7 +28,14 @@ TAGS_ALONE = re.compile(
     rf" {{0,3}}(?:(?:{TAG.pattern}|\{{%[^{{}}]*%\}}|</?[A-Z]\w*(?:\s[^<>]*)?>)\s*)+$|"
     r"\s*(?:\{\*.*\*\}|-+8<-+.*)\s*$|import .* from ['\"][^'\"]+['\"];?\s*$"
 )
+# Of those two and of Jekyll, in a line: within code they are its own, and the address of a link is nothing to read.
+TAG_IN_LINE = re.compile(
+    r"(?P<kept>`[^`]*`)|(?<=\])\((?P<address>(?:[^(){}\s]*\{[{%][^{}]*[%}]\})+[^(){}\s]*)\)"
+    rf"|(?P<comment>\{{% *comment *%\}}.{{0,500}}?\{{% *endcomment *%\}})|{TAG.pattern}|\{{%[^{{}}\"]*\"[^{{}}]*%\}}"
+)
 SAID_BY_TAG = re.compile(r'\b(?:title|text|name|label|summary)="([^"]*)"')
+# `{{< key "Ctrl" >}}`; what has a slash or an ending is a file.
+SAID_ALONE = re.compile(r'^[^"=]*[ \t]"([^"/]*[^"/.]{5}|[^"/.]{1,4})"')
 ATTRIBUTES = re.compile(r"\{:[^{}]*\}\s*$")
 # A heading is a line of words with one of these below.
 UNDERLINE = re.compile(r" {0,3}(?:={2,}|-{2,})\s*$")
@@ -87,7 +94,7 @@ def unboxed(lines: Sequence[str]) -> list[str]:
             line = ATTRIBUTES.sub("", line)
             if TAGS_ALONE.match(line):
                 line = f"\n{' '.join(SAID_BY_TAG.findall(line))}\n"
-            line = TAG.sub(lambda tag: " ".join(SAID_BY_TAG.findall(tag[0])), line)
+            line = TAG_IN_LINE.sub(_said, line)
             if found := QUOTED.match(line):
                 line = f"{found['quote']}{found['title'].strip() or found['kind'].capitalize()}\n{found['quote']}"
             line = LINK.sub(_words, line)
@@ -107,6 +114,14 @@ def _holds(lines: Sequence[str], number: int) -> bool:
 
 def _words(link: re.Match[str]) -> str:
     return link["kept"] or ("" if link["file"] else link["words"] or link["note"] or link["part"] or "")
+
+
+def _said(tag: re.Match[str]) -> str:
+    if tag["kept"] or tag["address"]:
+        return tag["kept"] or "(#)"
+    if tag["comment"]:
+        return ""
+    return " ".join(SAID_BY_TAG.findall(tag[0]) or SAID_ALONE.findall(tag[0])[:1])
 
 
 def _title(kind: str, title: str) -> str:

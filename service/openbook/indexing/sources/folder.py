@@ -13,9 +13,10 @@ from openbook.entities import Metadata, Passage
 from openbook.errors import SourceInvalid
 from openbook.extensions import FILES, extensions
 from openbook.indexing.passage_fields import MOST_URL, is_url
-from openbook.indexing.sources.folder_file import LARGEST_TEXT, TOO_LARGE, FileReader, FolderFile
+from openbook.indexing.sources.folder_file import LARGEST_TEXT, TOO_LARGE, FileReader, FolderFile, decoded
 from openbook.indexing.sources.front_fields import FrontFields
 from openbook.indexing.sources.guarded import Guarded
+from openbook.indexing.sources.lined_text import from_plain
 from openbook.indexing.sources.markdown import MOST_FRONT, free_fields, read_markdown
 from openbook.indexing.sources.source import PassageBatch, PassageSource, no_mark, unreadable
 from openbook.indexing.sources.url_template import UrlTemplate
@@ -44,7 +45,7 @@ class FolderSource(PassageSource):
     A passage has the metadata `path`, that of its file's front matter, and in a PDF `page`; headings are its section.
     Passages are named `<path in the folder>#0`, `#1`, ...; a mark is such a path. Names that begin with a dot are
     ignored. Below the folder no link is followed: one that is named like a text is left out, named and counted. So is a
-    file that cannot be read: of another kind, empty, not UTF-8, too large, encrypted, broken, or too heavy for its
+    file that cannot be read: of another kind, empty, undecodable, too large, encrypted, broken, or too heavy for its
     converter.
     """
 
@@ -175,7 +176,7 @@ class FolderSource(PassageSource):
             name.encode()
             # the file may be another, or a longer one, since it was listed
             content = self._tree.read(name, largest + 1)
-            text = "" if reader is not None else content.decode("utf-8-sig")
+            text = "" if reader is not None else decoded(content)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENOTDIR):
                 return LINK
@@ -186,8 +187,10 @@ class FolderSource(PassageSource):
             return "undecodable"
         if len(content) > largest:
             return TOO_LARGE
+        if reader is None and _kind(name) == MARKDOWN:
+            return read_markdown(text)
         if reader is None:
-            return read_markdown(text) if _kind(name) == MARKDOWN else FolderFile((Section(text),))
+            return FolderFile((Section(from_plain(text), has_lines=True),))
         converter.send([(_kind(name), content)])
         [file] = converter.outcomes()
         if isinstance(file, FolderFile) and sum(len(section.text) for section in file.sections) > LARGEST_TEXT:

@@ -1,5 +1,7 @@
 """A file of a folder, read: its sections, and what it says of itself."""
 
+import codecs
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -11,6 +13,10 @@ from openbook.indexing.splitting import Section
 BROKEN, TOO_LARGE = "broken", "too large"
 # Of the text of one file, in bytes or characters. Cut into passages it takes a hundred times that in memory.
 LARGEST_TEXT = 16 << 20
+# Control characters, and a sign between two letters: bytes of another alphabet, read as those of Western Europe.
+_NOT_WESTERN = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]|[^\W\d_][¡-¬®-¶¸¹»-¿×÷][^\W\d_]")
+# Of the letters, so many at most are not in ASCII.
+MOST_ACCENTS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,24 @@ class FolderFile:
     published: str | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
     noted: str | None = None
+
+
+def decoded(content: bytes) -> str:
+    """A text in UTF-8; else in UTF-16 with its mark; else in windows-1252, which it has to look like.
+
+    Raises UnicodeError for any other.
+    """
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return content.decode("utf-16")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeError:
+        text = content.decode("cp1252")
+        letters = [one for one in text if one.isalpha()]
+        accents = sum(not one.isascii() for one in letters)
+        if _NOT_WESTERN.search(text) or accents > MOST_ACCENTS * len(letters):
+            raise
+        return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ _TAG = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _APART = re.compile(r"</?(?:aside|br|d[dlt]|div|details|li|p|summary|t[dhr])\b", re.IGNORECASE)
+# In characters: a page of plain text is at least so wide.
+NARROWEST_PAGE = 50
 # What stands below the names of columns.
 _BELOW_NAMES = frozenset("|:- \t")
 
@@ -44,6 +46,29 @@ def from_markdown(lines: Sequence[str], references: Mapping[str, Any] | None = N
     """The text of these lines of Markdown; `references` are those of the document that they are from."""
     text = "\n".join(_lines(list(_unquoted(line.rstrip("\r") for line in lines)), references or {}))
     return _EMPTY_LINES.sub("\n\n", text).strip("\n")
+
+
+def from_plain(text: str) -> str:
+    """Plain text with its lines, but that a paragraph broken at the page's width, the longest line's, has one.
+
+    A line was broken there if the first word of the next one had no room in it.
+    """
+    lines = [line.rstrip() for line in text.expandtabs(4).splitlines()]
+    width = max(map(len, lines), default=0)
+    joined = lines[:1]
+    for before, line in pairwise(lines):
+        first, *_ = line.split(maxsplit=1) or [""]
+        if (
+            width >= NARROWEST_PAGE
+            and before
+            and first
+            and len(before) + 1 + len(first) > width
+            and not _ITEM.match(line)
+        ):
+            joined[-1] += f" {line.lstrip()}"
+        else:
+            joined.append(line)
+    return _EMPTY_LINES.sub("\n\n", "\n".join(joined)).strip("\n")
 
 
 def references_of(lines: Sequence[str]) -> Mapping[str, Any]:

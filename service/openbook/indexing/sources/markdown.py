@@ -1,6 +1,7 @@
 """Markdown: front matter, and headings as sections."""
 
 import re
+import tomllib
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -18,13 +19,16 @@ from openbook.indexing.splitting import Section
 # Of front matter, in characters.
 MOST_FRONT = 16_384
 FRONT_MATTER = re.compile(
-    rf"---[ \t]*\r?\n(?P<yaml>.{{0,{MOST_FRONT}}}?)(?:^|\n)(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL
+    rf"(?:---[ \t]*\r?\n(?P<yaml>.{{0,{MOST_FRONT}}}?)(?:^|\n)(?:---|\.\.\.)"
+    rf"|\+\+\+[ \t]*\r?\n(?P<toml>.{{0,{MOST_FRONT}}}?)(?:^|\n)\+\+\+)[ \t]*(?:\r?\n|\Z)",
+    re.DOTALL,
 )
 # YAML of this size takes seconds where it is nested deeply, and for ever where aliases merge aliases.
 MOST_DEPTH, MOST_ALIASES = 16, 8
 HEADING = re.compile(r" {0,3}(?P<level>#{1,6})(?:[ \t]+(?P<words>.*))?\r?$")
 HEADING_ID = re.compile(r"\{#(?P<id>[^\s{}]{1,200})[^{}]*\}$")
 FENCE = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})")
+LONG_INTEGER = re.compile(r"\b0[xob][\da-fA-F_]{65}")
 # The names by which generators of sites know them, the first one that fits is taken.
 TITLES, URLS, DATES = ("title",), ("url", "canonical_url", "source"), ("published", "date", "pubdate", "created")
 UNREADABLE = "front matter"
@@ -50,13 +54,12 @@ def free_fields(text: str) -> Mapping[str, Any]:
 
 
 def front_matter(text: str) -> tuple[Mapping[str, Any], str, str | None]:
-    """The fields before the text, the text below, and UNREADABLE where they are no YAML object."""
+    """The fields before the text, the text below, and UNREADABLE where they are no YAML object or TOML."""
     found = FRONT_MATTER.match(text)
     if found is None:
         return {}, text, None
     try:
-        _check_size(found["yaml"])
-        fields = yaml.load(found["yaml"], Loader=_Loader)
+        fields = _of_yaml(found["yaml"]) if found["toml"] is None else _of_toml(found["toml"])
     # what makes values of text that anybody wrote fails in any way: KeyError for `!!bool maybe`
     except Exception:
         return {}, text[found.end() :], UNREADABLE
@@ -73,14 +76,22 @@ def _free(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value for name, value in fields.items() if name not in known}
 
 
-def _check_size(text: str) -> None:
-    """Raise YAMLError for YAML that is nested too deeply, or repeats too much of itself."""
+def _of_toml(text: str) -> dict[str, Any]:
+    """Raises ValueError, too, for an integer that Python does not write in digits."""
+    if LONG_INTEGER.search(text):
+        raise ValueError("an integer of more than 64 bits")
+    return tomllib.loads(text)
+
+
+def _of_yaml(text: str) -> Any:
+    """Raises YAMLError, too, for YAML that is nested too deeply, or repeats too much of itself."""
     depth = n_aliases = 0
     for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         n_aliases += isinstance(event, yaml.AliasEvent)
         if depth > MOST_DEPTH or n_aliases > MOST_ALIASES:
             raise yaml.YAMLError(f"more than {MOST_DEPTH} levels or {MOST_ALIASES} aliases")
+    return yaml.load(text, Loader=_Loader)
 
 
 def _whole_number(loader: Any, node: Any) -> int | str:

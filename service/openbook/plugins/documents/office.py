@@ -6,14 +6,14 @@ import io
 import posixpath
 import zipfile
 from collections.abc import Iterable, Iterator
-from email.message import EmailMessage
+from email.message import EmailMessage, MIMEPart
 from itertools import zip_longest
 from typing import Any
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
-from openbook.indexing.sources.folder_file import BROKEN, LARGEST_TEXT, TOO_LARGE, FolderFile
-from openbook.indexing.sources.lined_text import row_text
+from openbook.indexing.sources.folder_file import BROKEN, LARGEST_TEXT, TOO_LARGE, FolderFile, decoded
+from openbook.indexing.sources.lined_text import from_plain, row_text
 from openbook.indexing.sources.markdown import read_markdown
 from openbook.indexing.sources.moments import as_moment
 from openbook.indexing.splitting import Section
@@ -215,18 +215,26 @@ def read_eml(content: bytes) -> FolderFile | str:
     if not isinstance(message, EmailMessage) or not message.keys():
         raise FileLeftOut(BROKEN)
     body = message.get_body(("plain", "html"))
-    text = body.get_content() if body is not None else ""
+    text = _content(body) if body is not None else ""
     if not text.strip() and (other := message.get_body(("html",))) is not None:
         # some programs send an empty text beside the page
-        body, text = other, other.get_content()
+        body, text = other, _content(other)
     sent = message["date"].datetime.isoformat() if message["date"] is not None and message["date"].datetime else None
     head = [f"{name}: {message[name.lower()]}" for name in ("From", "To", "Date") if message[name.lower()]]
     if body is not None and body.get_content_type() == "text/html":
         page = from_html(text)
         sections = page.sections if isinstance(page, FolderFile) else ()
     else:
-        sections = (Section(text.strip()),) if text.strip() else ()
+        sections = (Section(from_plain(text), has_lines=True),) if text.strip() else ()
     if not sections:
         raise FileLeftOut(NO_TEXT)
     title = " ".join(str(message["subject"] or "").split()) or None
     return FolderFile((Section("\n".join(head), has_lines=True), *sections), title, published=as_moment(sent))
+
+
+def _content(part: MIMEPart) -> str:
+    """The text of a part of a mail; many a program keeps one without a word about its encoding."""
+    if part.get_content_charset() is not None:
+        return str(part.get_content())
+    content = part.get_payload(decode=True)
+    return decoded(content) if isinstance(content, bytes) else ""

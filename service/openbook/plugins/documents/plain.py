@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from openbook.indexing.sources.folder_file import LARGEST_TEXT, TOO_LARGE, FolderFile
+from openbook.indexing.sources.folder_file import LARGEST_TEXT, TOO_LARGE, FolderFile, decoded
 from openbook.indexing.sources.lined_text import fenced
 from openbook.indexing.sources.markdown import read_markdown
 from openbook.indexing.splitting import Section
@@ -155,7 +155,7 @@ def _rewritten(text: str, code: Rules, rules: Rules) -> FolderFile | str:
 
 def _text(content: bytes) -> str:
     try:
-        return content.decode("utf-8-sig")
+        return decoded(content)
     except UnicodeError:
         raise FileLeftOut(UNDECODABLE) from None
 

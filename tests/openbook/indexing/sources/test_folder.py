@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8", newline="")
-    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "cyrillic.txt").write_bytes("счёт".encode("cp1251"))
     return tmp_path
 
 
@@ -207,6 +207,85 @@ def test_front_matter_that_cannot_be_read_costs_itself_and_not_the_text(tmp_path
     assert source.skipped() == {"front matter": 1}
 
 
+TOML_FRONT = """+++
+title = "The sea: a story"
+date = 2018-12-20T10:00:00+02:00
+url = "https://example.org/sea"
+tags = ["blue", "deep"]
+draft = false
+my-weight = 3
+opens = 10:00:00
+[nested]
+a = 1
++++
+"""
+
+
+def test_front_matter_may_be_toml(tmp_path: Path) -> None:
+    yaml, toml = tmp_path / "yaml", tmp_path / "toml"
+    for folder, front in ((yaml, FRONT), (toml, TOML_FRONT + FRONT.partition("\n---\n")[2])):
+        folder.mkdir()
+        written(folder, sea__md=front)
+    assert list(open_source(str(toml)).passages()) == list(open_source(str(yaml)).passages())
+
+
+@pytest.mark.parametrize("front", ["a = [", "a = 1\na = 2", "[" * 9000, f"a = 0x{'f' * 5000}", "words"])
+def test_toml_that_cannot_be_read_costs_itself_and_not_the_text(tmp_path: Path, front: str) -> None:
+    source = open_source(str(written(tmp_path, a__md=f"+++\n{front}\n+++\nText.")))
+    assert list(source.passages()) == [passage("a.md", 0, "a", "Text.")]
+    assert source.skipped() == {"front matter": 1}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+@pytest.mark.parametrize("text", ["“It’s” 5 – 7 €", "Café £3", "Das Öl läuft über 3 m³ – Prüfung n.º 2"])
+def test_a_text_of_windows_is_read_as_it_was_written(tmp_path: Path, text: str, encoding: str) -> None:
+    content = text.encode(encoding)
+    found = open_source(str(written(tmp_path, a__txt=content, b__md=content, c__csv=content))).passages()
+    assert [one.text.strip("- ") for one in found] == [text] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        *(("счёт за воду", "cp1251"), ("請求書は三月", "shift_jis"), ("Ελληνικά", "cp1253"), ("水费", "gbk")),
+        *(("cena żółta", "cp1250"), ("a\0b\xff", "latin-1"), ("plain", "utf-16-le"), ("a\ud800", "utf-16-be")),
+    ],
+)
+def test_a_text_in_another_encoding_is_left_out_and_not_misread(tmp_path: Path, text: str, encoding: str) -> None:
+    written(tmp_path, a__txt=text.encode(encoding, "surrogatepass") + b"\xe9\x00")
+    source = open_source(str(tmp_path))
+    assert list(source.passages()) == []
+    assert source.skipped() == {"undecodable": 1}
+
+
+NOTES = """Meters of the house
+
+Gas upstairs:    123
+Water flat: 456
+
+On Monday we read the meters again. They had not changed since then,
+but the one in the kitchen, which is new, was not read because nobody
+had its key.
+  - the first item, which is so long that it is broken at the end of
+    the line and goes on
+  - the second
+
+\t12:00  soup
+\t18:30  bread
+"""
+
+
+def test_plain_text_keeps_its_lines_and_joins_what_the_width_of_the_page_broke(tmp_path: Path) -> None:
+    [found] = open_source(str(written(tmp_path, a__txt=NOTES))).passages()
+    assert found.text.split("\n") == [
+        *("Meters of the house", "", "Gas upstairs:    123", "Water flat: 456", ""),
+        "On Monday we read the meters again. They had not changed since then, but the one in the kitchen, which is "
+        "new, was not read because nobody had its key.",
+        "  - the first item, which is so long that it is broken at the end of the line and goes on",
+        *("  - the second", "", "    12:00  soup", "    18:30  bread"),
+    ]
+
+
 @pytest.mark.parametrize("front", [f"a: {'[' * (MOST_DEPTH - 1)}{']' * (MOST_DEPTH - 1)}", merged(MOST_ALIASES)])
 def test_front_matter_may_be_nested_and_repeat_itself_a_little(tmp_path: Path, front: str) -> None:
     source = open_source(str(written(tmp_path, a__md=f"---\ntitle: T\n{front}\n---\nText.")))
@@ -249,6 +328,27 @@ def test_a_heading_may_have_a_line_below(tmp_path: Path) -> None:
         ("The sea", None, "Is deep."),
         ("The sea", "Tides", "Tides\n\nTwice a day.\n\n```\nno\n---\n```"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        *(
+            (
+                'See [it]({% page "/a/#b" %}), [b]({{ site.url }}/x/{{ y }}#z) or [c]({{< ref "c.md" >}}).',
+                "See it, b or c.",
+            ),
+            ('Ask in {% channel "help" %}.{% comment %}TODO {% page "x" %}{% endcomment %}', "Ask in help."),
+            ('Use {{< element "Parser" >}}{{< image "a/b.png" >}}{{< include "file.md" >}} now.', "Use Parser now."),
+            ("Write `{% raw %}` or {{ value }}.", "Write `{% raw %}` or {{ value }}."),
+        ),
+        # none of these must take long
+        *((mark * 5000, None) for mark in ("](", "{%", "]({{a}}", "{% comment %}", '{{< "a ')),
+    ],
+)
+def test_tags_in_a_line_leave_what_they_say(tmp_path: Path, line: str, said: str | None) -> None:
+    found = [one.text for one in open_source(str(written(tmp_path, a__md=f"{line}\n"))).passages()]
+    assert found == ([said] if said else found)
 
 
 def test_marks_of_markdown_leave_their_words_and_code_stays(tmp_path: Path) -> None:

@@ -26,10 +26,11 @@ VALUES += ["0001-01-01 00:00:00 +12:00", "[2018-01-01, true, 1.5]", "<<: {a: 1}"
 NAMES = ["title", "url", "date", "tags", "draft", "my key", "1", "path", "page", "_", "é", "a" * 100, "? [a]", "<<"]
 fields = st.tuples(st.sampled_from(NAMES), st.sampled_from(TAGS), st.sampled_from(VALUES)).map(
     lambda one: f"{one[0]}: {one[1]}{one[2]}"
-)
+) | st.builds("{} = {}".format, st.sampled_from(NAMES), st.sampled_from([*VALUES, "10:00:00", "0x" + "f" * 99]))
 lines = st.sampled_from(["# a", "#", "###### b #", "```", "~~~~", "  ", "---", "text.", "# " + "c" * 2000, "\r", "\0"])
 markdown = st.builds(
-    lambda front, body: "---\n" + "\n".join(front) + "\n---\n" + "\n".join(body),
+    lambda mark, front, body: "\n".join([mark, *front, mark, *body]),
+    st.sampled_from(["---", "+++"]),
     st.lists(fields | st.text(max_size=20), max_size=4),
     st.lists(lines | st.text(max_size=20), max_size=12),
 )

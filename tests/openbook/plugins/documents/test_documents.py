@@ -40,6 +40,10 @@ Content-Type: text/html
 """
 
 
+# a program says nothing of its encoding, and breaks a line
+BARE = "Inácio’s oven:\n180 °C, and never above two hundred degrees, which burns."
+
+
 def mail() -> bytes:
     message = EmailMessage()
     message["From"], message["To"], message["Subject"] = "ana@example.org", "all@example.org", "The alarm code"
@@ -84,6 +88,10 @@ KINDS: dict[str, tuple[bytes, list[tuple[str | None, str]]]] = {
     "letter.eml": (
         LETTER,
         [(None, "From: a@example.org"), (None, "# 1 is <here>\n\n| Order | 77 |\n| Total | 30 |\n\nMon: Mon | a|b: c")],
+    ),
+    "bare.eml": (
+        f"From: a@example.org\n\n{BARE}".replace("which burns", "which\nburns").encode(),
+        [(None, "From: a@example.org"), (None, BARE)],
     ),
     "two.csv": (
         b"Price list,,\nItem,Price,\n,one,ten\nNut,1,9\n\nCity,Rate,\nRome,120,\n\nNo,names,\nbelow,,\n",
@@ -222,7 +230,7 @@ def test_what_is_broken_hostile_or_closed_is_left_out_and_named(tmp_path: Path) 
         "empty.epub": packed({"mimetype": "application/epub+zip"}),
         "no.ipynb": b'{"cells": 5}',
         "deep.json": b"[" * 200_000,
-        "bytes.csv": b"\xff\xfe\x00a",
+        "bytes.csv": b"\xff\xfe\x00",
         "empty.csv": b"",
         "no.eml": b"\x00\x01\x02",
     }
