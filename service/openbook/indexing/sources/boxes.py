@@ -50,16 +50,16 @@ PLAIN = {"admonition", "dropdown", "tab-set", "tab-item", "grid", "grid-item-car
 def unboxed(lines: Sequence[str]) -> list[str]:
     """The lines with each box's title as a paragraph, and its content at the box's own indentation."""
     shown: list[str] = []
-    # what the content of each open box of MkDocs is indented by, and the fences that hold no code
-    boxes, wrapped = list[int](), list[str]()
+    # what the content of each open box of MkDocs is indented by, with what parts it from the line below (nothing of a
+    # definition, whose paragraph goes on there), and the fences that hold no code
+    boxes, wrapped = list[tuple[int, list[str]]](), list[str]()
     code, options = "", False
     for number, given in enumerate(line.rstrip("\r") for line in lines):
         line = given.expandtabs(4)
-        while boxes and line.strip() and _indent(line) < boxes[-1]:
-            boxes.pop()
-            shown.append("")
+        while boxes and line.strip() and _indent(line) < boxes[-1][0] and (boxes[-1][1] or not shown[-1].strip()):
+            shown += boxes.pop()[1]
             code = ""
-        line = line[4 * len(boxes) :] if boxes else given
+        line = line[min(4 * len(boxes), _indent(line)) :] if boxes else given
         fenced = FENCE.match(line)
         if code:
             if fenced and not fenced["title"] and fenced["fence"].startswith(code):
@@ -74,7 +74,7 @@ def unboxed(lines: Sequence[str]) -> list[str]:
             code = fenced["fence"]
         elif (found := INDENTED.match(line)) and (found["kind"] or found["title"]) and _holds(lines, number):
             title = found["kind"].capitalize() if found["title"] is None else found["title"].strip('"')
-            boxes.append(4 * (len(boxes) + 1) + len(found["indent"]))
+            boxes.append((4 * (len(boxes) + 1) + len(found["indent"]), [""]))
             shown += ["", found["indent"] + title]
             line = ""
         elif found := SLASHES.match(line):
@@ -86,9 +86,12 @@ def unboxed(lines: Sequence[str]) -> list[str]:
         elif UNDERLINE.match(line) and UNDERLINED.match("".join(shown[-1:])) and not "".join(shown[-2:-1]).strip():
             shown[-1] = f"{'#' if '=' in line else '##'} {shown[-1].strip()}"
             continue
-        elif (found := DEFINITION.match(line)) and "".join(shown[-1:]).strip():
-            shown[-1] = f"{shown[-1].rstrip(': ')}: {found['words']}"
-            continue
+        elif found := DEFINITION.match(line):
+            boxes.append((4 * (len(boxes) + 1), []))
+            if term := "".join(shown[-1:]).rstrip(": "):
+                shown[-1] = f"{term}: {found['words']}"
+                continue
+            line = found["words"]
         else:
             options = False
             line = ATTRIBUTES.sub("", line)

@@ -427,6 +427,9 @@ BOXES = {
         "Of the keys\n\nSee Doors, `[[ -f x ]]`, [[ -f y ]]  [1]"
     ),
     "Pod\n:   A group.\n\nNode\n: A *machine*.": "Pod: A group.\n\nNode: A machine.",
+    "`SIZE`\n\n: How *large* it\nmay be.\n\n    Is [5](a.md).\n    More is slow.\n\n        $ x\n        $ y\n\nEnd.": (
+        "`SIZE`\n\nHow large it may be.\n\nIs 5. More is slow.\n\n```\n$ x\n$ y\n```\n\nEnd."
+    ),
     "::: app.Client\n\n!!! is loud\n=== Title\n": "!!! is loud === Title",
     "```console\n> dir\n```\n\n> ```\n> > dir\n> ```\n> Said.": "```console\n> dir\n```\n\n```\n> dir\n```\nSaid.",
 }
