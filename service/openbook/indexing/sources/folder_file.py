@@ -45,9 +45,8 @@ def decoded(content: bytes) -> str:
         return content.decode("utf-8-sig")
     except UnicodeError:
         text = content.decode("cp1252")
-        letters = [one for one in text if one.isalpha()]
-        accents = sum(not one.isascii() for one in letters)
-        if _NOT_WESTERN.search(text) or accents > MOST_ACCENTS * len(letters):
+        letters, plain = (sum(map(str.isalpha, one)) for one in (text, text.encode("ascii", "ignore").decode()))
+        if _NOT_WESTERN.search(text) or letters - plain > MOST_ACCENTS * letters:
             raise
         return text
 

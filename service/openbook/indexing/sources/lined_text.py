@@ -36,7 +36,7 @@ _TAG = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _APART = re.compile(r"</?(?:aside|br|d[dlt]|div|details|li|p|summary|t[dhr])\b", re.IGNORECASE)
-# In characters: a page of plain text is at least so wide.
+# In characters: no page of plain text is narrower.
 NARROWEST_PAGE = 50
 # What stands below the names of columns.
 _BELOW_NAMES = frozenset("|:- \t")
@@ -54,17 +54,11 @@ def from_plain(text: str) -> str:
     A line was broken there if the first word of the next one had no room in it.
     """
     lines = [line.rstrip() for line in text.expandtabs(4).splitlines()]
-    width = max(map(len, lines), default=0)
+    width = max(NARROWEST_PAGE, *map(len, lines), 0)
     joined = lines[:1]
     for before, line in pairwise(lines):
         first, *_ = line.split(maxsplit=1) or [""]
-        if (
-            width >= NARROWEST_PAGE
-            and before
-            and first
-            and len(before) + 1 + len(first) > width
-            and not _ITEM.match(line)
-        ):
+        if before and first and len(before) + 1 + len(first) > width and not _ITEM.match(line):
             joined[-1] += f" {line.lstrip()}"
         else:
             joined.append(line)
