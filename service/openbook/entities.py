@@ -456,7 +456,8 @@ class TargetScore:
 
 @dataclass(frozen=True, slots=True)
 class Scores(_Sourced):
-    """Each target's score, in the order given. The passages carry the posterior of the best target."""
+    """Each target's score, in the order given. The passages carry the posterior of the best target, or of the first
+    where the checkpoint can say none."""
 
     targets: tuple[TargetScore, ...]
     passages: tuple[AnswerPassage, ...]
@@ -464,8 +465,10 @@ class Scores(_Sourced):
     source: Source
 
     @property
-    def best(self) -> str:
-        return max(self.targets, key=lambda one: one.log_prob).target
+    def best(self) -> str | None:
+        """None where the checkpoint can say none of them."""
+        best = max(self.targets, key=lambda one: one.log_prob)
+        return best.target if best.reason is None else None
 
 
 @dataclass(frozen=True, slots=True)

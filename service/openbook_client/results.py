@@ -266,7 +266,7 @@ class TargetScore(Part):
 
 
 class Scores(Result):
-    best: str
+    best: Annotated[str | None, Field(description="null where the checkpoint can say none of the targets.")]
     targets: tuple[TargetScore, ...]
     passages: tuple[Passage, ...]
     model: ModelName

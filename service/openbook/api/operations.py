@@ -32,6 +32,8 @@ class VersionResponse(BaseModel):
     version: str
 
 
+@router.head("/health", include_in_schema=False)
+@router.head("/healthz", include_in_schema=False)
 @router.get("/health", responses=problem_responses())
 @router.get("/healthz", responses=problem_responses())
 async def healthz() -> AliveResponse:
@@ -45,6 +47,7 @@ async def version() -> VersionResponse:
     return VersionResponse(version=__version__)
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", responses=problem_responses(NoLiveIndex))
 async def readyz(call: TheCall) -> results.Ready:
     """Able to answer: an index is live, and the threads that compute do get work done.

@@ -113,6 +113,11 @@ class Problem:
     headers: Mapping[str, str] = field(default_factory=dict)
     # members of this code alone
     more: Mapping[str, Any] = field(default_factory=dict)
+    # whether a path in it may be of this machine: not in what a client sent, and in addresses of ours
+    of_disk: bool = False
+
+    def shown(self, text: str) -> str:
+        return shown(text, of_disk=self.of_disk)
 
 
 def status_of(error: type[OpenbookError]) -> int:
@@ -131,7 +136,8 @@ def of_error(error: OpenbookError) -> Problem:
     more = {}
     if isinstance(error, errors.GuardFailed):
         more = {"broken": [_cut(asdict(one)) for one in error.broken[:MAX_BROKEN]], "n_broken": len(error.broken)}
-    return Problem(status_of(type(error)), error.code, str(error), fields, _headers(error), more)
+    of_disk = not isinstance(error, InvalidRequest | errors.UnknownPassage)
+    return Problem(status_of(type(error)), error.code, str(error), fields, _headers(error), more, of_disk)
 
 
 def of_http(error: HTTPException) -> Problem:
@@ -178,12 +184,12 @@ def body(problem: Problem, request: Request) -> dict[str, Any]:
         "type": f"urn:openbook:problem:{problem.code}",
         "title": problem.code.replace("_", " ").capitalize(),
         "status": problem.status,
-        "detail": shown(problem.detail),
+        "detail": problem.shown(problem.detail),
         "code": problem.code,
         "request_id": getattr(request.state, "request_id", None),
     }
     if problem.errors:
-        found["errors"] = [{name: shown(text) for name, text in one.items()} for one in problem.errors]
+        found["errors"] = [{name: problem.shown(text) for name, text in one.items()} for one in problem.errors]
     return found | dict(problem.more)
 
 
@@ -263,24 +269,30 @@ def _reason(error: Mapping[str, Any]) -> str:
             return "must be a JSON object"
         case "string_too_long":
             return f"must have at most {error['ctx']['max_length']} characters"
-        case "too_long":
-            return f"must have at most {error['ctx']['max_length']} entries"
-        case "too_short":
-            least = error["ctx"]["min_length"]
-            return f"must have at least {least} {'entry' if least == 1 else 'entries'}"
+        case "too_long" | "too_short" as kind:
+            # pydantic says string_too_long where nothing stands before the length in a field's type
+            what = ("character", "characters") if isinstance(error.get("input"), str) else ("entry", "entries")
+            count = error["ctx"]["max_length" if kind == "too_long" else "min_length"]
+            return f"must have at {'most' if kind == 'too_long' else 'least'} {count} {what[count != 1]}"
         case "string_unicode":
             return HALF_A_PAIR
+        case "dict_type":
+            return "must be a JSON object"
+        case "tuple_type":
+            return "must be a valid list"
+        case "int_parsing":
+            return "must be a valid integer"
         case "float_type" | "float_parsing":
             return "must be a valid number"
     return str(error["msg"]).replace("Input should", "must", 1).replace("String should", "must", 1)
 
 
-def shown(text: str) -> str:
-    """`text` as anyone may read it: one line of at most 500 characters, in which a path is only its last part.
+def shown(text: str, *, of_disk: bool = True) -> str:
+    """`text` as anyone may read it: one line of at most 500 characters; a path `of_disk` in it is only its last part.
 
     A lone surrogate of a request comes back as its escape.
     """
     line = " ".join(text[:MAX_READ].encode("utf-8", "backslashreplace").decode().split())
-    for path in PATHS:
+    for path in PATHS if of_disk else ():
         line = path.sub(r"\1", line)
     return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - len(CUT)] + CUT

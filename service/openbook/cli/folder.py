@@ -59,7 +59,8 @@ def open_folder(
     """
     folder = folder.expanduser()
     if not folder.is_dir():
-        raise SourceInvalid(source=str(folder), reason="is no folder")
+        reason = "is a file: name the folder that it is in" if folder.exists() else "is no folder: it does not exist"
+        raise SourceInvalid(source=str(folder), reason=reason)
     settings = settings.model_copy(update=_own(settings, folder, name))
     if not once:
         check_port(settings)

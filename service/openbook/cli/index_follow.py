@@ -272,7 +272,7 @@ class Follower:
                 # an earlier process was ended on its way, and the text or the live version is another by now
                 is_made = build(replace(options, restart=True))
         if not is_made:
-            say(f"{live} is what {self._source} says")
+            say(f"{live} is up to date with {self._source}")
         return name if is_made else None
 
     def _ready_after(self, live: str) -> str | None:

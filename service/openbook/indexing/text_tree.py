@@ -11,12 +11,15 @@ from openbook.storage import durable
 
 # Of a path below the folder, in characters. It becomes the id of passages.
 MOST_PATH = 1024
+# By their beginning; `~$` is the lock of a document that is open in Word.
+HIDDEN = (".", "~$")
+OF_WINDOWS = frozenset({"desktop.ini", "thumbs.db"})
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class TextTree:
-    """All below a folder but names that begin with a dot. The folder itself may be a link: the operator names it.
-    Below it no link is followed."""
+    """All below a folder but hidden names and what Windows puts beside texts. The folder itself may be a link: the
+    operator names it. Below it no link is followed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -55,7 +58,7 @@ class TextTree:
                 for entry in entries:
                     # a file may go while the folder is listed
                     with suppress(FileNotFoundError):
-                        if not entry.name.startswith("."):
+                        if not entry.name.startswith(HIDDEN) and entry.name.lower() not in OF_WINDOWS:
                             name = f"{folder}/{entry.name}" if folder else entry.name
                             found.append((name, entry.stat(follow_symlinks=False)))
         except (FileNotFoundError, NotADirectoryError) as error:

@@ -7,8 +7,8 @@ import sentencex
 
 _FENCE = r" {0,3}(?:`{3}|~{3})"
 _ITEM = r"[ \t]*(?:[-*+•]|\d{1,3}[.)])[ \t]"
-# Of Markdown, or with its column names: code: F307 | meaning: the index is damaged
-_ROW = r"[ \t]*(?:\||[^|:\n]+: [^|\n]*\| )"
+# Of Markdown, or with its column names: code: F307 | meaning: the index is damaged. The first may have none.
+_ROW = r"[ \t]*(?:\||[^|:\n]+: [^|\n]*\| |[^|\n]+ \| [^|:\n]+: )"
 _MORE = rf"(?:\n(?!{_FENCE}|{_ITEM}|{_ROW})[^\n]*\S[^\n]*)*"
 _BLOCK = re.compile(
     r"^(?:(?P<code> {0,3}(?P<fence>`{3,}|~{3,})[^\n]*(?:\n(?! {0,3}(?P=fence))[^\n]*)*(?:\n[^\n]*)?)"

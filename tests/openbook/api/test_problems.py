@@ -152,6 +152,23 @@ def test_a_text_is_shown_on_one_bounded_line_without_paths(text: str, told: str)
     assert problems.shown(text) == told
 
 
+def test_what_a_client_sent_and_addresses_of_ours_come_back_whole(reader: TestClient) -> None:
+    filtered = {"question": "who ?", "filter": {"field": "/meta/path", "operator": "==", "value": "x"}}
+    for told, response in (
+        ("'/docs/guide/a.md'", reader.get("/passages/tiny-2016/%2Fdocs%2Fguide%2Fa.md")),
+        ("'/meta/path'", reader.post("/retrieve", json=filtered)),
+        ("/a/b: there is no such field", reader.post("/retrieve", json={"question": "who ?", "/a/b": 1})),
+        ("call /v1/chat/completions", reader.post("/v1/completions", json={"model": "openbook", "prompt": "who ?"})),
+    ):
+        assert told in response.text
+
+
+@pytest.mark.parametrize("path", ["/health", "/healthz", "/readyz"])
+def test_a_monitor_may_ask_for_the_head_alone(reader: TestClient, path: str) -> None:
+    asked, whole = reader.head(path), reader.get(path)
+    assert (asked.status_code, asked.headers["content-length"]) == (200, whole.headers["content-length"])
+
+
 def test_what_anyone_may_read_is_bounded_and_the_log_has_the_whole(
     make_client: MakeClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

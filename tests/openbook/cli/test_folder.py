@@ -43,7 +43,7 @@ def test_an_index_of_something_else_is_never_made_that_of_the_folder(
 
 
 def test_a_path_is_a_folder_and_a_word_a_command(run: Run, notes: Path) -> None:
-    assert "nots: is no folder" in run("./nots").err
+    assert "nots: is no folder: it does not exist" in run("./nots").err
     assert "No such command 'nots'" in run("nots").err
     (notes.parent / "bare").mkdir()
     assert "bare: there is no passage to index" in run("bare", "--once").err

@@ -57,6 +57,7 @@ def passages(answer: str, *texts: str, posterior: Sequence[float] = (1.0,)) -> l
         ("what to mind ?", "the rim", WHEEL, "* Mind the rim."),
         ("what is copied ?", "/srv", CODE, CODE[CODE.index("```sh") : CODE.index("\n\nIt takes")]),
         ("what does F307 mean ?", "the index is damaged", TABLE, "code: F307 | meaning: the index is damaged"),
+        ("how far ?", "58 km", "Battery | Value: 58 km\nTowing | Value: no", "Battery | Value: 58 km"),
         ("what is F410 ?", "too many logins", TABLE, "| F410 | too many logins |"),
     ],
 )

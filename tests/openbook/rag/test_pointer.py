@@ -444,9 +444,11 @@ def test_scores_say_why_a_target_is_impossible(pointing: RagEngine, snapshot: In
     assert scores.targets[1].log_prob == -math.inf
     assert scores.targets[1].reason == "No passage holds these words as one span of 64 tokens or fewer."
     assert [one.probability for one in scores.targets] == [1.0, 0.0]
+    assert scores.best == targets[0]
     assert [one.answer_spans for one in scores.passages] == [one.answer_spans for one in answer.passages]
     (none,) = pointing.score([QUESTION], targets[1:], snapshot, AnswerOptions(model="token"))
     assert [one.probability for one in none.targets] == [0.0]
+    assert none.best is None
     assert [one.posterior for one in none.passages] == pytest.approx([one.prior for one in none.passages], abs=1e-6)
 
 

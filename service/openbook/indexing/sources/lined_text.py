@@ -25,7 +25,7 @@ _EMPTY_LINES = re.compile(r"\n{3,}")
 _MARK = re.compile(r"[\[<*_\\`&]")
 LONGEST_MARKED = 10_000
 # `[name]: https://x.example`: an address of links that say `[words][name]`.
-_DEFINITION = re.compile(r" {0,3}\[(?P<label>[^\[\]]{1,999})\]:[ \t]*\S")
+_DEFINITION = re.compile(r" {0,3}\[(?P<label>[^\[\]^][^\[\]]{0,998})\]:[ \t]*\S")
 # In four spaces or a tab code may stand, whose marks are its own.
 _INDENTED = re.compile(r"(?: {4}|\t)")
 # What a page has, and comments; `<version>` stands for a word that its reader fills in.

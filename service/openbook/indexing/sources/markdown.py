@@ -20,7 +20,7 @@ from openbook.indexing.splitting import Section
 MOST_FRONT = 16_384
 FRONT_MATTER = re.compile(
     rf"(?:---[ \t]*\r?\n(?P<yaml>.{{0,{MOST_FRONT}}}?)(?:^|\n)(?:---|\.\.\.)"
-    rf"|\+\+\+[ \t]*\r?\n(?P<toml>.{{0,{MOST_FRONT}}}?)(?:^|\n)\+\+\+)[ \t]*(?:\r?\n|\Z)",
+    rf"|\+\+\+[ \t]*\r?\n(?P<toml>.{{0,{MOST_FRONT}}}?)(?:^|\r?\n)\+\+\+)[ \t]*(?:\r?\n|\Z)",
     re.DOTALL,
 )
 # YAML of this size takes seconds where it is nested deeply, and for ever where aliases merge aliases.

@@ -4,8 +4,10 @@ import email
 import email.policy
 import io
 import posixpath
+import re
 import zipfile
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from email.message import EmailMessage, MIMEPart
 from itertools import zip_longest
 from typing import Any
@@ -25,6 +27,8 @@ SLIDE = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 # of a sheet: what is further right than this has no name that anybody reads
 MOST_COLUMNS = 200
+# `[$€-407]` or a sign of its own; `[$-409]` is a language.
+CURRENCY = re.compile(r"\[\$([^-\]]+)(?:-[^\]]*)?\]|(?<!\[)([$£€¥])")
 
 
 def from_html(page: str, infer_names: bool = True) -> FolderFile | str:
@@ -128,11 +132,22 @@ def read_xlsx(content: bytes) -> FolderFile | str:
     book = load_workbook(io.BytesIO(content), read_only=True, data_only=True, keep_links=False)
     sections = []
     for sheet in book.worksheets:
-        rows = ([_cell(value) for value in row] for row in sheet.iter_rows(values_only=True))
+        rows = ([_shown(cell) for cell in row] for row in sheet.iter_rows())
         # one sheet needs no name
         name = sheet.title if len(book.worksheets) > 1 else None
         sections += [section] if (section := table(rows, name)) is not None else []
     return FolderFile(tuple(sections))
+
+
+def _shown(cell: Any) -> str:
+    """A cell's value, with the % or currency that its format shows."""
+    value, form = cell.value, cell.number_format or ""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return _cell(value)
+    if "%" in form:
+        return f"{100 * value:.10g}%"
+    currency = CURRENCY.search(form)
+    return f"{currency[1] or currency[2] if currency else ''}{_cell(value)}"
 
 
 def _cell(value: Any) -> str:
@@ -211,7 +226,7 @@ def read_epub(content: bytes) -> FolderFile | str:
 @reader
 def read_eml(content: bytes) -> FolderFile | str:
     """A mail: its subject is the title, its date that of the text; attachments are left out."""
-    message = email.message_from_bytes(content, policy=email.policy.default)
+    message = email.message_from_bytes(_with_plain_head(content), policy=email.policy.default)
     if not isinstance(message, EmailMessage) or not message.keys():
         raise FileLeftOut(BROKEN)
     body = message.get_body(("plain", "html"))
@@ -232,9 +247,23 @@ def read_eml(content: bytes) -> FolderFile | str:
     return FolderFile((Section("\n".join(head), has_lines=True), *sections), title, published=as_moment(sent))
 
 
+def _with_plain_head(content: bytes) -> bytes:
+    """The mail with its headers in UTF-8, which some programs write as they write texts."""
+    head, end, body = content.partition(b"\r\n\r\n" if b"\r\n\r\n" in content else b"\n\n")
+    with suppress(UnicodeError):
+        head = decoded(head).encode()
+    return head + end + body
+
+
 def _content(part: MIMEPart) -> str:
-    """The text of a part of a mail; many a program keeps one without a word about its encoding."""
-    if part.get_content_charset() is not None:
-        return str(part.get_content())
+    """The text of a part of a mail. Programs say less of its encoding than is so: nothing, ASCII, or Latin-1."""
     content = part.get_payload(decode=True)
-    return decoded(content) if isinstance(content, bytes) else ""
+    if not isinstance(content, bytes):
+        return ""
+    charset = part.get_content_charset("us-ascii")
+    with suppress(LookupError, UnicodeError):
+        return content.decode("cp1252" if charset == "iso-8859-1" else charset)
+    try:
+        return decoded(content)
+    except UnicodeError:
+        return content.decode("utf-8", "replace")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import Request
 from pydantic import BaseModel, Field
 
-from openbook.api.problems import Problem, ProblemWords, shown
+from openbook.api.problems import Problem, ProblemWords
 from openbook.errors import InvalidRequest, OpenbookError, UnknownIndex
 
 # That API has no 422; its clients repeat what got a 409.
@@ -43,8 +43,8 @@ def openai_error(problem: Problem) -> dict[str, str | None]:
     """The problem as OpenAI's API words it: `param` is the first field at fault."""
     status = WORDS.status(problem.status)
     kind = TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    param = shown(problem.errors[0]["field"]) if problem.errors else None
-    return {"message": shown(problem.detail), "type": kind, "param": param, "code": problem.code}
+    param = problem.shown(problem.errors[0]["field"]) if problem.errors else None
+    return {"message": problem.shown(problem.detail), "type": kind, "param": param, "code": problem.code}
 
 
 def _said(problem: Problem, _: Request) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from openbook.api.schemas import (
+    MAX_ANSWER,
     MAX_TURNS,
     USUAL_NEW_TOKENS,
     AnswerRequest,
@@ -397,7 +398,8 @@ def _history(turns: Sequence[Turn]) -> list[EarlierTurnBody]:
     history = []
     for question, answer in asked[:-1]:
         with suppress(ValidationError):
-            history.append(EarlierTurnBody(question=question, answer=answer))
+            # a model that writes more may have answered: what was asked counts nevertheless
+            history.append(EarlierTurnBody(question=question, answer=answer and answer[:MAX_ANSWER]))
     return history[-MAX_TURNS:]
 
 

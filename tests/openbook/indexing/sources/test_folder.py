@@ -221,12 +221,29 @@ a = 1
 """
 
 
-def test_front_matter_may_be_toml(tmp_path: Path) -> None:
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_front_matter_may_be_toml(tmp_path: Path, line_end: str) -> None:
     yaml, toml = tmp_path / "yaml", tmp_path / "toml"
     for folder, front in ((yaml, FRONT), (toml, TOML_FRONT + FRONT.partition("\n---\n")[2])):
         folder.mkdir()
-        written(folder, sea__md=front)
+        written(folder, sea__md=front.replace("\n", line_end))
     assert list(open_source(str(toml)).passages()) == list(open_source(str(yaml)).passages())
+
+
+def test_what_windows_and_word_put_beside_texts_is_ignored(tmp_path: Path) -> None:
+    written(tmp_path, a__txt="Text.")
+    for name in ("desktop.ini", "Thumbs.db", "~$a.docx"):
+        (tmp_path / name).write_bytes(b"x")
+    source = open_source(str(tmp_path))
+    assert [one.text for one in source.passages()] == ["Text."]
+    assert source.skipped() == {}
+
+
+def test_a_note_below_a_text_stays(tmp_path: Path) -> None:
+    [found] = open_source(
+        str(written(tmp_path, a__md="Two hives[^1] of [it].\n\n[^1]: Painted.\n\n[it]: b.md"))
+    ).passages()
+    assert found.text == "Two hives[^1] of it.\n\n[^1]: Painted."
 
 
 @pytest.mark.parametrize("front", ["a = [", "a = 1\na = 2", "[" * 9000, f"a = 0x{'f' * 5000}", "words"])

@@ -4,8 +4,11 @@ import io
 import json
 import zipfile
 from collections import Counter
+from datetime import datetime
 from email.message import EmailMessage
 from pathlib import Path
+
+from openpyxl import Workbook
 
 from openbook.indexing.sources import open_source
 from openbook.indexing.sources.folder import FolderSource
@@ -54,6 +57,18 @@ def mail() -> bytes:
     return message.as_bytes()
 
 
+def money() -> bytes:
+    book = Workbook()
+    book.active.append(["what", "share", "sum", "paid", "day", "n"])
+    book.active.append(["Rent", 0.25, 1234.5, 9, datetime(2025, 3, 1), 7.5])
+    formats = ["General", "0%", '"£"#,##0.00', "#,##0 [$€-407]", "[$-409]d mmm yyyy", "0.00"]
+    for cell, form in zip(book.active[2], formats, strict=True):
+        cell.number_format = form
+    packed = io.BytesIO()
+    book.save(packed)
+    return packed.getvalue()
+
+
 # of each kind a file, and what its passages say: the section and the text
 KINDS: dict[str, tuple[bytes, list[tuple[str | None, str]]]] = {
     "a.docx": (
@@ -92,6 +107,19 @@ KINDS: dict[str, tuple[bytes, list[tuple[str | None, str]]]] = {
     "bare.eml": (
         f"From: a@example.org\n\n{BARE}".replace("which burns", "which\nburns").encode(),
         [(None, "From: a@example.org"), (None, BARE)],
+    ),
+    **{
+        f"{charset}{number}.eml": (
+            f"From: Müller <a@example.org>\nSubject: {charset}{number}\n{kind}\n\nCafé – £5\n".encode(encoding),
+            [(None, "From: Müller <a@example.org>"), (None, "Café – £5")],
+        )
+        for charset in ("iso-8859-1", "us-ascii", "unknown-8bit", "utf-8")
+        for number, encoding in enumerate(("cp1252", "utf-8"))
+        if (kind := f"Content-Type: text/plain; charset={charset}") and (charset, encoding) != ("iso-8859-1", "utf-8")
+    },
+    "money.xlsx": (
+        money(),
+        [(None, "what: Rent | share: 25% | sum: £1234.5 | paid: €9 | day: 2025-03-01 | n: 7.5")],
     ),
     "two.csv": (
         b"Price list,,\nItem,Price,\n,one,ten\nNut,1,9\n\nCity,Rate,\nRome,120,\n\nNo,names,\nbelow,,\n",

@@ -420,6 +420,8 @@ def test_a_turn_that_leans_on_those_before_it_is_completed(ai: openai.OpenAI, ad
                 "When was Martin Vizcarra elected?",
             ),
             (CONVERSATION[:3], None),
+            # a model that writes more has answered it
+            ([CONVERSATION[2], CONVERSATION[5], CONVERSATION[6]], "Who is the President of Chile?"),
         ):
             assert ask(ai, call, **{name: turns}, **SMALL).openbook["understood_as"] == understood
         streamed = post(f"{address}/v1/{path}", json={"model": "openbook", name: CONVERSATION, "stream": True, **SMALL})

@@ -66,6 +66,11 @@ def test_tokens_are_refused_with_the_setting_of_the_client_that_sends_them(reade
     assert "check_embedding_ctx_length=False" in embedded(reader, input=[[101]]).json()["error"]["message"]
 
 
+def test_a_text_that_is_too_long_is_counted_in_characters(reader: TestClient) -> None:
+    message = embedded(reader, input=["x" * 32_769]).json()["error"]["message"]
+    assert message == "input[0]: must have at most 32768 characters"
+
+
 def test_it_takes_a_place_in_the_queue(make_client: MakeClient) -> None:
     response = embedded(make_client(timeout_s=1e-9))
     assert (response.status_code, response.json()["error"]["code"]) == (504, "deadline_exceeded")
