@@ -60,7 +60,7 @@ class Asking:
 def ask(
     settings: Annotated[Settings, "checkpoint", "reranker", "indexes", "device", "dtype", "threads"],
     asking: Asking,
-    question: str | None = argument("[QUESTION]", "What to ask.", None),
+    words: list[str] | None = argument("QUESTION", "What to ask, with or without quotation marks.", None),
     url: str | None = URL,
     local: bool = option(False, "Load --checkpoint and --indexes into this process and ask there."),
     search: str | None = option(
@@ -118,6 +118,7 @@ def ask(
     With --file questions.jsonl --out answers.jsonl, asks every question of a running service. The same command goes on
     where it was stopped, and asks again what has no answer.
     """
+    question = " ".join(words) if words else None
     drawn, unasked = picture is not None, not conversing and (question is None) == (file is None)
     alone = "leave out --compare, --heat-map, --json and"
     one_by_one, asks_there = (

@@ -103,7 +103,7 @@ def build(
     source: str = argument(
         "SOURCE",
         "wiki-2016 or wiki-2018, the demo's two; or a file or folder: a Wikipedia dump (.xml, .xml.bz2), DPR's "
-        "psgs_w100.tsv, .jsonl with id, title and text, a folder of .txt, .md, .html and .pdf.",
+        "psgs_w100.tsv, .jsonl with id, title and text, a folder of Markdown, web pages, PDFs, Word, mails and more.",
     ),
     name: str | None = option(None, "Name of the version; wiki-2016 and its like bring their own."),
     engine: Literal["local", "ray"] = option(
@@ -137,7 +137,7 @@ def build(
     """
     version = name or (source if source in named_sources() else None)
     if version is None:
-        raise SettingInvalid(setting="--name", reason="is needed for a version that is built from a file")
+        raise SettingInvalid(setting="--name", reason="is needed for a version of texts of your own")
     store = folder_of(settings, "openbook index build")
     made.check_free(store, version, replace=estimate)
 
@@ -238,6 +238,9 @@ def show_report(store: IndexStore, built: BuildReport, *, embedded: bool = True)
         f"{size(built.bytes)}, {built.bytes / info.n_passages:,.0f} bytes a passage; index {info.index_type}: "
         f"{info.index_reason}"
     )
-    if store.current() is None:
+    current = store.current()
+    if current is None:
         store.set_current(info.version)
         say(f"{info.version} is CURRENT: services start with it")
+    elif current != info.version:
+        say(f"{current} stays CURRENT: openbook index swap {info.version} makes a running service change to it")

@@ -9,7 +9,8 @@ Here = tuple[object, ...]
 
 
 def test_it_asks_the_service_and_shows_tokens_and_passages(run: Run, service: str) -> None:
-    ended = run("ask", QUESTION, "--url", service, "--n-docs", 3, "--max-new-tokens", 4)
+    # without quotation marks
+    ended = run("ask", *QUESTION.split(), "--url", service, "--n-docs", 3, "--max-new-tokens", 4)
     assert (ended.code, ended.err) == (0, "")
     assert "\x1b" not in ended.out
     lines = ended.out.splitlines()

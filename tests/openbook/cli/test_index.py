@@ -66,7 +66,7 @@ def test_verify_finds_a_flipped_bit_and_goes_on_to_the_next(run: Run, indexes_fo
 def test_build_needs_a_name_for_a_file(run: Run, tmp_path: Path) -> None:
     ended = run("index", "build", tmp_path / "passages.jsonl")
     assert ended.code == 2
-    assert ended.err == "error [setting_invalid]: --name: is needed for a version that is built from a file\n"
+    assert ended.err == "error [setting_invalid]: --name: is needed for a version of texts of your own\n"
 
 
 def test_build_does_not_replace_a_version_unasked(run: Run, indexes_folder: Path) -> None:
@@ -85,7 +85,7 @@ def test_build_publishes_a_file_and_the_first_version_becomes_current(run: Run, 
     assert "built first: 3 passages of 3 articles" in built.err
     assert "first is CURRENT" in built.err
     again = run("index", "build", source, "--name", "second", "--type", "hnsw")
-    assert "CURRENT" not in again.err
+    assert "first stays CURRENT: openbook index swap second" in again.err
     store = IndexStore(default_indexes())
     assert store.current() == "first"
     assert (store.info("first").snapshot_date, store.info("first").licence) == ("2020-01-02", "CC0-1.0")
