@@ -59,7 +59,8 @@ ORG: Rules = (
 @reader
 def read_csv(content: bytes) -> FolderFile | str:
     """The rows of a table, read with the names in the first one; commas, semicolons, tabs or bars between cells."""
-    text = _text(content)
+    # Excel's own first line
+    text = re.sub(r'\A"?sep=."?\r?\n', "", _text(content))
     try:
         dialect: Any = csv.Sniffer().sniff(text[:SNIFFED], delimiters=",;\t|")
     except csv.Error:
