@@ -264,7 +264,13 @@ def test_a_text_of_windows_is_read_as_it_was_written(tmp_path: Path, text: str, 
 @pytest.mark.parametrize(
     ("text", "encoding"),
     [
-        *(("счёт за воду", "cp1251"), ("газ за март", "cp1251"), ("請求書は三月", "shift_jis"), ("Ελληνικά", "cp1253"), ("水费", "gbk")),
+        *(
+            ("счёт за воду", "cp1251"),
+            ("газ за март", "cp1251"),
+            ("請求書は三月", "shift_jis"),
+            ("Ελληνικά", "cp1253"),
+            ("水费", "gbk"),
+        ),
         *(("cena żółta", "cp1250"), ("a\0b\xff", "latin-1"), ("plain", "utf-16-le"), ("a\ud800", "utf-16-be")),
     ],
 )

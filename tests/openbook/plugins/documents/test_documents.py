@@ -99,7 +99,10 @@ KINDS: dict[str, tuple[bytes, list[tuple[str | None, str]]]] = {
             (None, "The new alarm code is 4711."),
         ],
     ),
-    "f.csv": (b"sep=;\r\ncode;meaning\nF307;the index is damaged\n", [(None, "code: F307 | meaning: the index is damaged")]),
+    "f.csv": (
+        b"sep=;\r\ncode;meaning\nF307;the index is damaged\n",
+        [(None, "code: F307 | meaning: the index is damaged")],
+    ),
     "letter.eml": (
         LETTER,
         [(None, "From: a@example.org"), (None, "# 1 is <here>\n\n| Order | 77 |\n| Total | 30 |\n\nMon: Mon | a|b: c")],
