@@ -270,7 +270,7 @@ def _reason(error: Mapping[str, Any]) -> str:
         case "string_too_long":
             return f"must have at most {error['ctx']['max_length']} characters"
         case "too_long" | "too_short" as kind:
-            # pydantic says string_too_long where nothing stands before the length in a field's type
+            # behind a validator of ours pydantic says so of texts, too
             what = ("character", "characters") if isinstance(error.get("input"), str) else ("entry", "entries")
             count = error["ctx"]["max_length" if kind == "too_long" else "min_length"]
             return f"must have at {'most' if kind == 'too_long' else 'least'} {count} {what[count != 1]}"

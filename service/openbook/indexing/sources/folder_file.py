@@ -13,7 +13,7 @@ from openbook.indexing.splitting import Section
 BROKEN, TOO_LARGE = "broken", "too large"
 # Of the text of one file, in bytes or characters. Cut into passages it takes a hundred times that in memory.
 LARGEST_TEXT = 16 << 20
-# Control characters, and a sign between two letters: bytes of another alphabet, read as those of Western Europe.
+# What windows-1252 makes of another alphabet: control characters, and signs between two letters.
 _NOT_WESTERN = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]|[^\W\d_][¡-¬®-¶¸¹»-¿×÷][^\W\d_]")
 # Of the letters, so many at most are not in ASCII.
 MOST_ACCENTS = 0.3

@@ -54,15 +54,16 @@ def from_plain(text: str) -> str:
     A line was broken there if the first word of the next one had no room in it.
     """
     lines = [line.rstrip() for line in text.expandtabs(4).splitlines()]
-    width = max(NARROWEST_PAGE, *map(len, lines), 0)
-    joined = lines[:1]
+    width = max(NARROWEST_PAGE, max(map(len, lines), default=0))
+    # adding to a text again and again takes time with the square of its length
+    joined = [lines[:1]]
     for before, line in pairwise(lines):
         first, *_ = line.split(maxsplit=1) or [""]
         if before and first and len(before) + 1 + len(first) > width and not _ITEM.match(line):
-            joined[-1] += f" {line.lstrip()}"
+            joined[-1].append(line.lstrip())
         else:
-            joined.append(line)
-    return _EMPTY_LINES.sub("\n\n", "\n".join(joined)).strip("\n")
+            joined.append([line])
+    return _EMPTY_LINES.sub("\n\n", "\n".join(map(" ".join, joined))).strip("\n")
 
 
 def references_of(lines: Sequence[str]) -> Mapping[str, Any]:

@@ -1,5 +1,6 @@
 """Word, Excel and PowerPoint files, books in EPUB, and mails: each becomes HTML or Markdown, which is read as such."""
 
+import codecs
 import email
 import email.policy
 import io
@@ -249,10 +250,10 @@ def read_eml(content: bytes) -> FolderFile | str:
 
 def _with_plain_head(content: bytes) -> bytes:
     """The mail with its headers in UTF-8, which some programs write as they write texts."""
-    head, end, body = content.partition(b"\r\n\r\n" if b"\r\n\r\n" in content else b"\n\n")
+    head, *rest = re.split(rb"(\r?\n\r?\n)", content, maxsplit=1)
     with suppress(UnicodeError):
         head = decoded(head).encode()
-    return head + end + body
+    return b"".join([head, *rest])
 
 
 def _content(part: MIMEPart) -> str:
@@ -262,7 +263,8 @@ def _content(part: MIMEPart) -> str:
         return ""
     charset = part.get_content_charset("us-ascii")
     with suppress(LookupError, UnicodeError):
-        return content.decode("cp1252" if charset == "iso-8859-1" else charset)
+        name = codecs.lookup(charset).name
+        return content.decode("cp1252" if name == "iso8859-1" else name)
     try:
         return decoded(content)
     except UnicodeError:

@@ -13,6 +13,7 @@ from openbook.indexing.passage_fields import MOST_TITLE, fields_of
 from openbook.indexing.sources import open_source
 from openbook.indexing.sources.folder import LARGEST_FILE, SHOWN_FILES, FolderSource
 from openbook.indexing.sources.folder_file import LARGEST_TEXT
+from openbook.indexing.sources.lined_text import from_plain
 from openbook.indexing.sources.markdown import MOST_ALIASES, MOST_DEPTH
 from tests.fixtures.office import pdf
 from tests.openbook.indexing.sources.marks import check_marks
@@ -309,6 +310,14 @@ def test_plain_text_keeps_its_lines_and_joins_what_the_width_of_the_page_broke(t
         "  - the first item, which is so long that it is broken at the end of the line and goes on",
         *("  - the second", "", "    12:00  soup", "    18:30  bread"),
     ]
+
+
+def test_a_long_paragraph_of_plain_text_is_joined_at_once() -> None:
+    """Adding line after line to one text took minutes."""
+    line = "x" * 71 + " " + "y" * 8
+    joined = from_plain(f"{line}\n" * 100_000)
+    assert "\n" not in joined
+    assert len(joined) == 81 * 100_000 - 1
 
 
 @pytest.mark.parametrize("front", [f"a: {'[' * (MOST_DEPTH - 1)}{']' * (MOST_DEPTH - 1)}", merged(MOST_ALIASES)])

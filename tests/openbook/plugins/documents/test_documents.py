@@ -120,6 +120,10 @@ KINDS: dict[str, tuple[bytes, list[tuple[str | None, str]]]] = {
         for number, encoding in enumerate(("cp1252", "utf-8"))
         if (kind := f"Content-Type: text/plain; charset={charset}") and (charset, encoding) != ("iso-8859-1", "utf-8")
     },
+    "mixed.eml": (
+        b"From: M\xfcller <a@example.org>\nContent-Type: text/plain;charset=latin1\n\nCaf\xe9\x85\n\xa35\r\n\r\n\xa36",
+        [(None, "From: Müller <a@example.org>"), (None, "Café…\n£5\n\n£6")],
+    ),
     "money.xlsx": (
         money(),
         [(None, "what: Rent | share: 25% | sum: £1234.5 | paid: €9 | day: 2025-03-01 | n: 7.5")],
