@@ -10,6 +10,7 @@ import threading
 import time
 import webbrowser
 from contextlib import closing
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,7 +38,12 @@ class FolderGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         first = args[0]
-        if self.get_command(ctx, first) is None and (os.sep in first or Path(first).is_dir()):
+        if self.get_command(ctx, first) is None:
+            # `os.path.exists` takes a name that is too long for one that is not there
+            if os.sep not in first and not os.path.exists(first):  # noqa: PTH110
+                near = " or ".join(map(repr, get_close_matches(first, self.list_commands(ctx))))
+                meant = f" Did you mean {near}?" if near else ""
+                ctx.fail(f"{first!r} is neither a command nor a folder or file here.{meant} Give the path of a folder.")
             args = [COMMAND, *args]
         return super().resolve_command(ctx, args)
 

@@ -44,7 +44,12 @@ def test_an_index_of_something_else_is_never_made_that_of_the_folder(
 
 def test_a_path_is_a_folder_and_a_word_a_command(run: Run, notes: Path) -> None:
     assert "nots: is no folder: it does not exist" in run("./nots").err
-    assert "No such command 'nots'" in run("nots").err
+    neither = "is neither a command nor a folder or file here."
+    assert f"'nots' {neither} Give the path of a folder.\n" in run("nots").err
+    assert f"'srve' {neither} Did you mean 'serve'? Give the path of a folder.\n" in run("srve").err
+    assert neither in run("x" * 300).err
+    Path("notes.md").write_text("Lima.")
+    assert "notes.md: is a file: name the folder that it is in" in run("notes.md").err
     (notes.parent / "bare").mkdir()
     assert "bare: there is no passage to index" in run("bare", "--once").err
     (notes.parent / "index").mkdir()
