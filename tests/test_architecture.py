@@ -103,7 +103,8 @@ MOST_LINES = {
     # an addition that an operator wants of each answer (3), and one that the page offers (4; 1 in the client)
     # max_new_tokens of a caller who names none, where the operator allows less (4)
     # paths that a client sent stay whole, HEAD of the probes, lengths of texts in characters (15)
-    "openbook.api": 3438,
+    # null for a field that a client does not name (11)
+    "openbook.api": 3449,
     # questions that lean on earlier ones, completed: rules (290), and what every way of asking passes on (30)
     # metrics without their _created series (4)
     # guarded swaps: the check of a version, its place in a swap, work that comes after readers' (275)
@@ -201,8 +202,9 @@ MOST_LINES = {
 # The passage that is surest to answer: 15. The address that readers have: 13. The default checkpoint: 7.
 # What a plug-in adds to an answer, offered to the page: 5. max_new_tokens of a caller who names none: 5.
 # Special tokens that a text names: 2. The headings above a passage: 23.
+# null for a field that a client does not name: 11.
 # Of the rooms above: 18.
-MOST_LINES_SERVED = 16_934
+MOST_LINES_SERVED = 16_945
 
 MODULES = sorted(SERVICE.rglob("*.py"))
 

@@ -98,6 +98,17 @@ class _Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_left_out(cls, given: Any) -> Any:
+        """Some clients send null for what they do not name. A field whose default is null keeps it."""
+        if not isinstance(given, dict):
+            return given
+        named = {
+            name for name, field in cls.model_fields.items() if not field.is_required() and field.default is not None
+        }
+        return {name: value for name, value in given.items() if value is not None or name not in named}
+
 
 _Thoroughness = Annotated[int | None, Field(strict=True, ge=1, le=MAX_SEARCH)]
 

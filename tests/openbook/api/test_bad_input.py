@@ -1,6 +1,7 @@
 """Whatever is sent, the answer is a problem with a code, and nothing is half done."""
 
 import json
+import re
 from collections.abc import Iterator
 
 import httpx
@@ -8,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from openbook.api.schemas import MAX_SEARCH
-from tests.openbook.api.conftest import ADMIN, refused
+from tests.openbook.api.conftest import ADMIN, BODIES, refused
 from tests.waiting import PATIENCE_S
 
 QUESTION = {"question": "who is the king ?"}
@@ -136,6 +137,19 @@ def test_a_body_that_does_not_validate_says_which_field_and_why(
     assert refused(response) == (422, "invalid_request", [(field, reason)])
     assert response.json()["detail"] == f"{field}: {reason}"
     assert reader.get("/index").json()["live"]["generation"] == 0
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_an_optional_field_that_is_null_counts_as_left_out(reader: TestClient, path: str) -> None:
+    document = reader.get("/openapi.json").json()
+    body = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    schema = document["components"]["schemas"][body["$ref"].rpartition("/")[2]]
+    absent = dict.fromkeys(schema["properties"].keys() - schema["required"])
+    required = {name: BODIES[path][name] for name in schema["required"]}
+    said = [reader.post(path, json=given).raise_for_status().text for given in (required, absent | required)]
+    left_out, null = (re.sub(r'"seconds":\{[^}]*\}', "", text) for text in said)
+    assert null == left_out
+    assert refused(reader.post(path, json=required | {"qestion": None}))[2] == [("qestion", UNKNOWN)]
 
 
 def test_every_field_at_fault_is_named(reader: TestClient) -> None:
