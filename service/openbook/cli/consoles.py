@@ -1,9 +1,10 @@
 """How commands write: answers to standard output, progress and errors to standard error."""
 
 import json
+import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import IO, Any
 
 import typer
 from rich import box
@@ -14,6 +15,7 @@ from rich.text import Text
 
 # A pipe has no width. Wide enough that nothing is folded or cut there.
 PIPED_WIDTH = 100_000
+FILLED = re.compile(r"(?<! ) +\n")
 MEGABYTE = 1_000_000
 
 
@@ -29,7 +31,23 @@ def messages() -> Console:
 
 def _console(*, stderr: bool) -> Console:
     console = Console(stderr=stderr, highlight=False)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=PIPED_WIDTH)
+    if console.is_terminal:
+        return console
+    file: Any = _Unpadded(console.file)
+    return Console(file=file, highlight=False, width=PIPED_WIDTH)
+
+
+class _Unpadded:
+    """A file without the blanks with which Rich fills lines to the width of a table or a text."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        return self._file.write(FILLED.sub("\n", text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 def say(line: str, style: str | None = None) -> None:

@@ -1,8 +1,9 @@
 import io
 
+import pytest
 from rich.console import Console
 
-from openbook.cli.consoles import printable
+from openbook.cli.consoles import output, printable
 from openbook.cli.rendering import columns_that_fit, show_answer, show_comparison
 
 ANSWER = {
@@ -72,6 +73,13 @@ def test_an_answer_in_a_pipe_is_plain_text() -> None:
     written = io.StringIO()
     show_answer(ANSWER, Console(file=written, width=1000, highlight=False))
     assert "\n".join(line.rstrip() for line in written.getvalue().splitlines()) + "\n" == PLAIN
+
+
+def test_no_line_of_a_pipe_ends_in_blanks(capsys: pytest.CaptureFixture[str]) -> None:
+    show_answer(ANSWER, output())
+    assert capsys.readouterr().out == PLAIN
+    output().print("what? ", end="")
+    assert capsys.readouterr().out == "what? "
 
 
 def test_a_terminal_gets_the_answer_in_colour_and_lines_no_wider_than_it() -> None:
