@@ -79,6 +79,9 @@ def update(
         )
     if updated is not None:
         show_report(store, updated.built, embedded=False)
+        if changes is not None and Path(changes).is_dir() and updated.plan.n_left:
+            left = f"{updated.plan.n_left:,} passages of {base} that {changes} lacks stay"
+            say(f"{left}, such as those of deleted files: --mirror removes them")
 
 
 def show_plan(plan: "UpdatePlan") -> bool:

@@ -49,6 +49,20 @@ def test_an_update_says_what_it_does_and_the_difference_is_that(run: Run, book: 
     assert again.err.startswith("error [index_exists]")
 
 
+def test_an_update_from_a_folder_says_how_many_passages_stay_that_it_lacks(run: Run, tiny_encoder: Path) -> None:
+    folder = Path("notes")
+    folder.mkdir()
+    for name in ("peru", "kenya", "chile"):
+        (folder / f"{name}.txt").write_text(f"this is what {name} says")
+    assert run("index", "build", folder, "--name", "a", "--encoder", tiny_encoder).code == 0
+    (folder / "peru.txt").unlink()
+    stays = "1 passages of a that notes lacks stay, such as those of deleted files: --mirror removes them\n"
+    for name, mirror in (("b", ()), ("c", ("--mirror",))):
+        (folder / "chile.txt").write_text(f"it says {name}")
+        made = run("index", "update", "a", "--changes", folder, "--name", name, "--encoder", tiny_encoder, *mirror)
+        assert (made.code, stays in made.err) == (0, not mirror), made.err
+
+
 def test_what_an_update_cannot_do_is_said_before_it_reads(run: Run, book: None, tiny_encoder: Path) -> None:
     update = ("index", "update", "book", "--name", "next", "--encoder", tiny_encoder)
     for arguments, said in (

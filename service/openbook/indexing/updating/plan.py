@@ -21,8 +21,8 @@ class UpdatePlan:
     """Rows of the base that are `kept` (N,), then of the passages of the changes those that are `taken` (M,).
 
     `texts` finds the base's vector of a text. `wholes` (M,) are digests of the changes: they must not change between
-    two readings. `skipped` counts by reason what the changes left out, `embedded` the texts that the base lacks.
-    `stamp` is another one for another base or other changes.
+    two readings. `n_left` passages stay that the changes lack. `skipped` counts by reason what the changes left out,
+    `embedded` the texts that the base lacks. `stamp` is another one for another base or other changes.
     """
 
     kept: NDArray[np.bool_]
@@ -33,6 +33,7 @@ class UpdatePlan:
     n_reworded: int
     n_relabelled: int
     n_removed: int
+    n_left: int
     n_embedded: int
     stamp: str
     skipped: dict[str, int] = field(default_factory=dict)
@@ -87,6 +88,7 @@ def plan_update(
         n_reworded=int(difference.reworded.sum()),
         n_relabelled=int(difference.relabelled.sum()),
         n_removed=int((~kept).sum()) - n_changed,
+        n_left=int((kept & difference.removed).sum()),
         n_embedded=int((texts.rows(after.texts[taken]) < 0).sum()),
         stamp=stamp,
         skipped=dict(changes.skipped()) if changes is not None else {},

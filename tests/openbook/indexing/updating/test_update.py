@@ -144,10 +144,11 @@ def test_a_mirrored_source_removes_what_it_lacks_and_the_rest_stays_in_place(
     build_index(store, "base", Given(BASE), encoder)
     made = update(store, encoder, *CHANGES, *BASE[30:][::-1], mirror=True)
     assert rows_of(store, "new") == (*BASE[30:], *CHANGES)
-    assert made.plan.n_removed == 28
+    assert (made.plan.n_removed, made.plan.n_left) == (28, 0)
     # without a mirror, what the source lacks stays; the same again changes nothing
     again = update_index(store, "new", "third", encoder, Changes(source(*CHANGES)))
     assert again is not None
+    assert again.plan.n_left == len(BASE[30:])
     assert not again.plan.changes_something
     assert store.info("third").files == store.info("new").files
 
