@@ -158,7 +158,8 @@ MOST_LINES = {
     # HTML as Markdown: its tables, lists and code, and where the text of a page stands (168)
     # a mail that says too little of its encoding, percentages and currencies of cells (42)
     # formulas that no program has computed (22)
-    "openbook.plugins": 9584,
+    # marks of code, which a right answer may lack (6; 6 in the lab's evaluation)
+    "openbook.plugins": 9590,
     # each generator's way to leave a passage out exactly (134)
     # how much of a question the passages cover, in place of the best doc_score (11, 19)
     # vectors of texts, and how many tokens were read (19)
@@ -189,7 +190,7 @@ MOST_LINES = {
     # near misses in calibration: questions that a book does not answer (31), and the surest passage (5)
     # calibrate --index: questions that a version's passages make, and the prior's scale (251)
     # no picture without what it draws (1)
-    "openbook_lab.evaluation": 3805,
+    "openbook_lab.evaluation": 3811,
     "openbook_lab.training": 4212,
 }
 # Lines of what `openbook.api.server` imports, taken through: what a service holds in memory of ours.

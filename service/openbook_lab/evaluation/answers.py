@@ -23,6 +23,7 @@ from openbook_lab.evaluation.statistics import percent
 RIGHT, IN_EVIDENCE, HALF, WRONG, REFUSED, ANSWERED = "right", "in evidence", "half", "wrong", "refused", "answered"
 # Half of the words are right above this F1: "48 pounds" for "12 pounds" has it.
 HALF_F1 = 0.5
+CODE_MARK = "`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def read_answer(question: Question, answer: Answer) -> ReadAnswer:
     return ReadAnswer(
         question.text,
         question.kind,
-        verdict_of(Golds(question.answers), said, evidence, refused=answer.abstained),
+        verdict_of(question.answers, said, evidence, refused=answer.abstained),
         " / ".join(question.answers),
         said,
         evidence,
@@ -85,12 +86,17 @@ def read_answer(question: Question, answer: Answer) -> ReadAnswer:
     )
 
 
-def verdict_of(golds: Golds, answer: str, evidence: str, *, refused: bool) -> str:
-    """The words of a right answer stand in the answer, or in its evidence; or half of them are in the answer."""
+def verdict_of(right: Sequence[str], answer: str, evidence: str, *, refused: bool) -> str:
+    """The words of a right answer stand in the answer, or in its evidence; or half of them are in the answer.
+
+    A passage keeps the marks of code, which people who write down what is right leave out: they do not count.
+    """
     if refused:
         return REFUSED
-    if not golds.texts:
+    if not right:
         return ANSWERED
+    golds = Golds(tuple(text.replace(CODE_MARK, "") for text in right))
+    answer, evidence = answer.replace(CODE_MARK, ""), evidence.replace(CODE_MARK, "")
     if golds.stand_in(answer):
         return RIGHT
     if golds.stand_in(evidence):

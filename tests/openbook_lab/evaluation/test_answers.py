@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from openbook.errors import SourceInvalid
-from openbook_lab.datasets.golds import Golds
 from openbook_lab.evaluation.answers import read_answers, verdict_of
 from tests.fixtures.command_line import Run
 from tests.fixtures.evaluation import write_lines
@@ -22,6 +21,8 @@ HOTEL = "up to 160 euros; in Zurich up to 220 euros"
         (("call Mr Haddow at once",), "call Mr Haddow", "", False, "half"),
         (("220 euros",), "90 euros", "up to 90 pounds", False, "wrong"),
         (("220 euros",), "220 euros", HOTEL, True, "refused"),
+        (("caddy and admin",), "`caddy` and `admin`", "", False, "right"),
+        (("run `sync-all`",), "sync-all", "Run sync-all.", False, "in evidence"),
         ((), "160", HOTEL, False, "answered"),
         ((), "160", HOTEL, True, "refused"),
     ],
@@ -29,7 +30,7 @@ HOTEL = "up to 160 euros; in Zurich up to 220 euros"
 def test_a_verdict_looks_at_the_answer_and_then_at_its_evidence(
     golds: tuple[str, ...], answer: str, evidence: str, refused: bool, verdict: str
 ) -> None:
-    assert verdict_of(Golds(golds), answer, evidence, refused=refused) == verdict
+    assert verdict_of(golds, answer, evidence, refused=refused) == verdict
 
 
 def test_answers_are_written_and_two_runs_are_compared(

@@ -19,6 +19,7 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(lambda given: (given,) if isi
 
 # Of the service's questions.
 MAX_QUESTION = 2_000
+CODE_MARK = "`"
 
 
 class Guard(BaseModel):
@@ -83,13 +84,18 @@ def broken(guard: Guard, answer: Answer) -> list[str]:
     found = []
     said = plain(answer.answer or "")
     shown = " ".join([said, *(plain(one.text) for one in answer.evidence)]) if answer.answer is not None else ""
-    found += [f"lacks {text!r}" for text in guard.must_contain if plain(text) not in shown]
-    found += [f"says {text!r}" for text in guard.must_not_contain if plain(text) in said]
+    found += [f"lacks {text!r}" for text in guard.must_contain if not _stands_in(shown, text)]
+    found += [f"says {text!r}" for text in guard.must_not_contain if _stands_in(said, text)]
     passages = {one.passage_id: one for one in answer.passages}
     cited = [passages[one.passage_id] for one in answer.evidence if one.passage_id in passages]
     places = [f"{one.passage_id}\n{one.title}\n{one.url or ''}" for one in cited]
     found += [f"does not cite {text!r}" for text in guard.must_cite if not any(text in place for place in places)]
     return found
+
+
+def _stands_in(shown: str, text: str) -> bool:
+    """Whether a plain text holds this one. A passage keeps the marks of code; they count where `text` has some."""
+    return plain(text) in (shown if CODE_MARK in text else shown.replace(CODE_MARK, ""))
 
 
 def change_of(before: Answer, after: Answer) -> Change:

@@ -11,8 +11,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from openbook.plugins.review.guards import Guard, broken
 from openbook.storage.feedback import FeedbackFile, FeedbackRecord
 from openbook.storage.index_store import IndexStore
+from openbook_client import Answer
 from tests.fixtures.command_line import Run
 from tests.places import ROOT
 
@@ -44,6 +46,17 @@ def handbook(tmp_path: Path) -> Path:
         git(folder.parent, *command)
     (folder / "hotels.md").write_text(HOTELS.format(220), encoding="utf-8")
     return folder
+
+
+@pytest.mark.parametrize(
+    ("text", "stands"),
+    [("Caddy and  admin", True), ("`caddy` and `admin`", True), ("`caddy and admin`", False), ("`admin", True)],
+)
+def test_marks_of_code_count_where_the_guard_has_some(text: str, stands: bool) -> None:
+    answer = Answer.model_construct(answer="The `caddy` and `admin`", evidence=(), passages=())
+    wanted, unwanted = Guard(question="?", must_contain=text), Guard(question="?", must_not_contain=text)
+
+    assert (broken(wanted, answer), bool(broken(unwanted, answer))) == ([] if stands else [f"lacks {text!r}"], stands)
 
 
 def test_an_edit_that_breaks_a_guarded_answer_fails_and_every_report_says_why(
