@@ -28,11 +28,11 @@ LONGEST_MARKED = 10_000
 _DEFINITION = re.compile(r" {0,3}\[(?P<label>[^\[\]^][^\[\]]{0,998})\]:[ \t]*\S")
 # In four spaces or a tab code may stand, whose marks are its own.
 _INDENTED = re.compile(r"(?: {4}|\t)")
-# What a page has, and comments; `<version>` stands for a word that its reader fills in.
+# What a page has, anything with an attribute, and comments; `<version>` stands for a word that its reader fills in.
 _TAG = re.compile(
-    r"<!--.*|</?(?:a|abbr|aside|b|br|center|cite|code|dd|del|details|div|dl|dt|em|fig\w+|font|h[1-6]|hr|i|iframe|img|input|ins|kbd"
-    r"|li|mark|ol|p|picture|pre|s|samp|section|small|source|span|strong|su[bp]|summary|t(?:able|body|[dhrt]|head)|u|ul|var"
-    r"|video)\b[^>]*>",
+    r"<!--.*|</?(?:a|abbr|aside|b|br|center|cite|code|dd|del|details|div|dl|dt|em|fig\w+|font|h[1-6]|hr|i|ins|kbd|li|mark|ol|p"
+    r"|picture|pre|s|samp|section|small|span|strong|su[bp]|summary|t(?:able|body|[dhrt]|head)|u|ul|var|video)(?:[\s/].*)?>"
+    r"|<[\w.:-]+\s[^<>]*=.*>|</(?:article|button|footer|form|header|label|main|nav|option|select|svg|(?-i:[A-Z])\w*)>",
     re.DOTALL | re.IGNORECASE,
 )
 _APART = re.compile(r"</?(?:aside|br|d[dlt]|div|details|li|p|summary|t[dhr])\b", re.IGNORECASE)

@@ -13,7 +13,7 @@ from openbook.indexing.passage_fields import MOST_TITLE, fields_of
 from openbook.indexing.sources import open_source
 from openbook.indexing.sources.folder import LARGEST_FILE, SHOWN_FILES, FolderSource
 from openbook.indexing.sources.folder_file import LARGEST_TEXT
-from openbook.indexing.sources.lined_text import from_plain
+from openbook.indexing.sources.lined_text import from_plain, words_of
 from openbook.indexing.sources.markdown import MOST_ALIASES, MOST_DEPTH
 from tests.fixtures.office import pdf
 from tests.openbook.indexing.sources.marks import check_marks
@@ -383,6 +383,22 @@ def test_a_heading_may_have_a_line_below(tmp_path: Path) -> None:
 def test_tags_in_a_line_leave_what_they_say(tmp_path: Path, line: str, said: str | None) -> None:
     found = [one.text for one in open_source(str(written(tmp_path, a__md=f"{line}\n"))).passages()]
     assert found == ([said] if said else found)
+
+
+@pytest.mark.parametrize(
+    ("marked", "words"),
+    [
+        (
+            '<button x-bind:class="{ on: os === \'mac\' }">Mac</button> and <kbd class="a > b">Ctrl</kbd>',
+            "Mac and Ctrl",
+        ),
+        ('<Tabs groupId="os">Linux</Tabs><img src=cat.png>', "Linux"),
+        ("cp <path> <source-file> <table-name>", "cp <path> <source-file> <table-name>"),
+        ("cp <source> <host>", "cp <source> <host>"),
+    ],
+)
+def test_a_tag_goes_and_a_word_that_its_reader_fills_in_stays(marked: str, words: str) -> None:
+    assert words_of(marked) == words
 
 
 def test_marks_of_markdown_leave_their_words_and_code_stays(tmp_path: Path) -> None:
