@@ -4,7 +4,7 @@ What answers a question has the fields of the client's records as attributes: `o
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
@@ -150,7 +150,8 @@ class AnswerOptions:
     An answer is withheld where its `no_answer` is above `max_no_answer`; None never withholds one. With `or_all` a
     version of fewer than `n_docs` passages has all of them read; without it, it refuses the question. With `filter`
     only passages that pass it are read, `n_docs` or all of them where they are fewer. Scores read `n_docs`, `or_all`,
-    `model`, `retriever`, `search` and `filter`; a retrieval reads all of these but `model`.
+    `model`, `retriever`, `search` and `filter`; a retrieval reads all of these but `model`. Where `n_docs` passages
+    leave the checkpoint above its own `max_no_answer`, `most_docs` are read in their place.
 
     Passages of the ids in `without` count as not retrieved: the others keep their doc_scores. Questions of one batch
     may lose different numbers of them, so each is answered alone. With `leave_one_out` the answer also says what it
@@ -158,6 +159,7 @@ class AnswerOptions:
     """
 
     n_docs: int = 5
+    most_docs: int = 0
     or_all: bool = False
     model: ModelKind = "token"
     decoding: Decoding = "thorough"
@@ -342,6 +344,9 @@ class StageSeconds:
     retrieve: float = 0.0
     generate: float = 0.0
     total: float = 0.0
+
+    def __add__(self, other: "StageSeconds") -> "StageSeconds":
+        return StageSeconds(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)

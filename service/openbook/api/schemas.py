@@ -133,7 +133,7 @@ class _Searching(_Body):
         Field(
             description=(
                 "K: passages to retrieve and to marginalise over. null: 5, or all passages of a version that holds "
-                "fewer."
+                "fewer; where those do not answer, a checkpoint may read more before it withholds its answer."
             )
         ),
     ] = None
@@ -206,6 +206,8 @@ class _Searching(_Body):
         )
         if (work := self.work(options)) > settings.max_work:
             raise InvalidRequest("work", field="n_docs", work=work, most=settings.max_work)
+        if self.n_docs is None and self.work(replace(options, n_docs=facts.most_docs)) <= settings.max_work:
+            return replace(options, most_docs=facts.most_docs)
         return options
 
     def work(self, options: AnswerOptions) -> int:

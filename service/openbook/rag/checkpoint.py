@@ -80,7 +80,7 @@ class Facts:
 
     `prior`, the weights of the hybrid retriever, belongs here because p(z | x) is a part of the model. `model` answers
     best with this checkpoint. An answer whose `no_answer` is above `max_no_answer` is more likely wrong than right;
-    without the weights `no_answer` is p(empty answer | x) itself.
+    without the weights `no_answer` is p(empty answer | x) itself. `most_docs` passages are read before that is said.
     `prior_scale` multiplies the inner products of the dense retriever. `prompt` is for a plug-in's kind alone, which
     reads it. A reader's folder may leave its `question_encoder` to an installed checkpoint.
     """
@@ -97,6 +97,7 @@ class Facts:
     model: MarginalKind | None = None
     max_no_answer: Annotated[float | None, _at("no_answer", "threshold"), Field(ge=0, le=1)] = None
     no_answer: Annotated[NoAnswerWeights | None, _at("no_answer", "weights")] = None
+    most_docs: Annotated[int, _at("no_answer", "most_docs"), Field(ge=0, le=50)] = 0
     prior_scale: Annotated[float, Field(gt=0)] = 1.0
     prompt: Any = None
     reader: ReaderFacts | None = None

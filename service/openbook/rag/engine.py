@@ -98,6 +98,8 @@ class EngineFacts:
     """The weights of the hybrid retriever; None where the checkpoint has none."""
     max_no_answer: float | None
     """Above this `no_answer` the checkpoint would rather not answer; None where it has none."""
+    most_docs: int
+    """The passages of a question that names no number, where fewer leave it unanswered; 0: no more than those."""
     reranker: str | None
     special_tokens: frozenset[str]
     """The texts of tokens that are no part of an answer's words, such as the one that ends it."""
@@ -162,6 +164,7 @@ class RagEngine:
             model=facts.model or "token",
             prior=facts.prior,
             max_no_answer=facts.max_no_answer,
+            most_docs=facts.most_docs,
             reranker=reranker.name if reranker is not None else None,
             special_tokens=frozenset(generator.tokenizer.all_special_tokens),
             decoding="thorough" if status is None or "thorough" in status.decodings else "fast",
@@ -208,8 +211,39 @@ class RagEngine:
         between_steps: BetweenSteps = nothing,
         listeners: Listeners = NO_LISTENERS,
     ) -> list[Answer]:
+        """The answer to each question, from n_docs passages, or from most_docs where n_docs do not answer it."""
         self._generator.check(options)
         self._generator.check_length("max_new_tokens", options.max_new_tokens)
+        most = self._facts.max_no_answer
+        if most is None or options.most_docs <= options.n_docs:
+            return self._answered(questions, snapshot, options, between_steps, listeners)
+        # nobody hears of an answer that another one may replace
+        first = {number: replace(one, max_no_answer=one.at_most(most)) for number, one in listeners.items()}
+        answers = self._answered(questions, snapshot, options, between_steps, first)
+        # a version, or a filter, may have no more
+        doubtful = [
+            number for number, one in enumerate(answers) if one.no_answer > most and len(one.passages) == options.n_docs
+        ]
+        further = replace(options, n_docs=options.most_docs)
+        # no more rows are read together than before
+        together = max(1, len(questions) * options.n_docs // options.most_docs)
+        for at in range(0, len(doubtful), together):
+            some = doubtful[at : at + together]
+            heard = {place: listeners[number] for place, number in enumerate(some) if number in listeners}
+            again = self._answered([questions[one] for one in some], snapshot, further, between_steps, heard)
+            for number, one in zip(some, again, strict=True):
+                seconds = answers[number].source.seconds + one.source.seconds
+                answers[number] = replace(one, source=replace(one.source, seconds=seconds))
+        return answers
+
+    def _answered(
+        self,
+        questions: Sequence[str],
+        snapshot: IndexSnapshot,
+        options: AnswerOptions,
+        between_steps: BetweenSteps,
+        listeners: Listeners,
+    ) -> list[Answer]:
         found = self._find(questions, snapshot, options, between_steps)
         if listeners:
             retrievals = _retrievals(found)

@@ -20,6 +20,10 @@ class Listener:
     tell: Tell
     max_no_answer: float | None = None
 
+    def at_most(self, most: float) -> float:
+        """The smaller of `max_no_answer`, if there is one, and `most`."""
+        return most if self.max_no_answer is None else min(most, self.max_no_answer)
+
 
 Listeners = Mapping[int, Listener]
 """By the number of the question in its batch; a question without a listener costs nothing."""

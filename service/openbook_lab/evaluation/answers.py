@@ -66,7 +66,12 @@ def measure_answers(settings: Settings, options: Options) -> Report:
     tables = [answers_table(given)]
     if before is not None:
         tables += against_tables({one.question: one for one in before}, given)
-    facts = {"checkpoint": answer.checkpoint, "index": answer.index.version, "K": options.n_docs, **run_facts(started)}
+    facts = {
+        "checkpoint": answer.checkpoint,
+        "index": answer.index.version,
+        "K": options.n_docs or "the service's",
+        **run_facts(started),
+    }
     return Report("answers", facts, with_rows(*tables))
 
 

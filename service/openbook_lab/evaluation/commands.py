@@ -114,9 +114,9 @@ EXPERIMENTS = {
 
     Shows how many are right (a right answer stands in the answer), right in the evidence, half right (F1 above 0.5),
     wrong and refused, by kind; of questions without an answer, how many are refused. FILE has lines of question,
-    answers (none where the text does not answer) and, if you like, kind.
+    answers (none where the text does not answer) and, if you like, kind. Without --n-docs the service chooses K.
     """,
-        {"files": REQUIRED},
+        {"files": REQUIRED, "n_docs": None},
     ),
     "following": Experiment(
         "follow_ups:measure_follow_ups",

@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from openbook.api.app import create_app
+from openbook.api.schemas import AnswerRequest
 from openbook.plugins.openai.requests import NO_ANSWER
 from openbook.rag.checkpoint import load_checkpoint
 from openbook.rag.engine import RagEngine
@@ -72,6 +73,30 @@ def test_a_calibrated_checkpoint_withholds_what_it_doubts_unless_told_otherwise(
         assert one["answer"]["abstained"] == streamed[-1][1]["abstained"] == abstained
         assert compared["answers"][0]["abstained"] == abstained
         assert ("token" in [name for name, _ in streamed]) != abstained
+
+
+def test_more_is_read_before_an_answer_is_withheld_unless_n_docs_is_given(
+    settings: Settings, reader: TestClient
+) -> None:
+    checkpoint = load_checkpoint(settings.checkpoint)
+    facts = replace(checkpoint.facts, max_no_answer=reader.post("/answer", json=ASKED).json()["no_answer"] / 2)
+    engine = RagEngine(replace(checkpoint, facts=replace(facts, most_docs=9)))
+    asked = {name: value for name, value in ASKED.items() if name != "n_docs"}
+    nine = {"n_docs": 9}
+    with client_of(create_app(settings, engine=engine)) as client:
+        for body, n_read in ((asked, 9), (asked | {"n_docs": None}, 9), (asked | {"n_docs": 5}, 5)):
+            answer = client.post("/answer", json=body).json()
+            assert len(answer["passages"]) == n_read
+            assert answer["abstained"]
+        further, exactly = (client.post("/answer", json=body).json() for body in (asked, asked | nine))
+        assert further | {"seconds": None} == exactly | {"seconds": None}
+        streamed = events_of(client.post("/answer", json=asked | {"stream": True}).text)
+        assert [len(data["passages"]) for name, data in streamed if name == "passages"] == [5, 9]
+    # as much work as an operator allows a call, which is enough for five
+    request = AnswerRequest.model_validate(asked)
+    bounded = settings.model_copy(update={"max_work": request.work(request.options(settings, engine))})
+    with client_of(create_app(bounded, engine=engine)) as client:
+        assert len(client.post("/answer", json=asked).json()["passages"]) == 5
 
 
 @pytest.mark.parametrize("body", [{"messages": [{"role": "user", "content": ASKED["question"]}]}, {"input": "who ?"}])
