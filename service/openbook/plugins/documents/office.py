@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from email.message import EmailMessage, MIMEPart
-from itertools import repeat, zip_longest
+from itertools import zip_longest
 from typing import Any
 from urllib.parse import unquote
 from xml.etree import ElementTree
@@ -30,11 +30,6 @@ RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships
 MOST_COLUMNS = 200
 # `[$€-407]` or a sign of its own; `[$-409]` is a language.
 CURRENCY = re.compile(r"\[\$([^-\]]+)(?:-[^\]]*)?\]|(?<!\[)([$£€¥])")
-
-# A cell of a sheet with a formula and no value: a program wrote it that does not compute.
-NO_VALUE = re.compile(
-    rb"(?:</(?:\w+:)?f>|<(?:\w+:)?f\b[^<>]*/>)\s*+(?:(?:<(?:\w+:)?v\s*+/>|<(v|\w+:v)></\1>)\s*+)?</(?:\w+:)?c>"
-)
 
 
 def from_html(page: str, infer_names: bool = True) -> FolderFile | str:
@@ -134,32 +129,15 @@ def read_xlsx(content: bytes) -> FolderFile | str:
     """A section for each sheet, its rows read with the names in the first one."""
     from openpyxl import load_workbook
 
-    packed = _unpacked(content)
-    sheets = load_workbook(io.BytesIO(content), read_only=True, data_only=True, keep_links=False).worksheets
-    written: Iterable[Any] = repeat(None)
-    if any(NO_VALUE.search(packed.read(name)) for name in packed.namelist() if name.startswith("xl/worksheets/")):
-        written = load_workbook(io.BytesIO(content), read_only=True, keep_links=False).worksheets
+    _unpacked(content)
+    book = load_workbook(io.BytesIO(content), read_only=True, data_only=True, keep_links=False)
     sections = []
-    for sheet, formulas in zip(sheets, written, strict=False):
+    for sheet in book.worksheets:
+        rows = ([_shown(cell) for cell in row] for row in sheet.iter_rows())
         # one sheet needs no name
-        name = sheet.title if len(sheets) > 1 else None
-        sections += [section] if (section := table(_sheet_rows(sheet, formulas), name)) is not None else []
+        name = sheet.title if len(book.worksheets) > 1 else None
+        sections += [section] if (section := table(rows, name)) is not None else []
     return FolderFile(tuple(sections))
-
-
-def _sheet_rows(sheet: Any, formulas: Any) -> Iterator[list[str]]:
-    """The rows as they are shown. `formulas` is the same sheet for cells that no program has computed, or None."""
-    if formulas is None:
-        yield from ([_shown(cell) for cell in row] for row in sheet.iter_rows())
-        return
-    for row in zip(sheet.iter_rows(), formulas.iter_rows(), strict=True):
-        yield [_shown(cell) or _formula(cell, made) for cell, made in zip(*row, strict=True)]
-
-
-def _formula(cell: Any, made: Any) -> str:
-    # of text, "str", an empty value is what the formula gave
-    text = getattr(made.value, "text", made.value) if made.data_type == "f" and cell.data_type != "str" else None
-    return text if isinstance(text, str) and len(text) > 1 else ""
 
 
 def _shown(cell: Any) -> str:

@@ -128,10 +128,6 @@ KINDS: dict[str, tuple[bytes, list[tuple[str | None, str]]]] = {
         money(),
         [(None, "what: Rent | share: 25% | sum: £1234.5 | paid: €9 | day: 2025-03-01 | n: 7.5")],
     ),
-    "sum.xlsx": (
-        xlsx(a=[["what", "month", "year"], ["Rent", 900, "=B2*12"], ["Heat", 80, None]]),
-        [(None, "what: Rent | month: 900 | year: =B2*12\nwhat: Heat | month: 80")],
-    ),
     "two.csv": (
         b"Price list,,\nItem,Price,\n,one,ten\nNut,1,9\n\nCity,Rate,\nRome,120,\n\nNo,names,\nbelow,,\n",
         [
