@@ -380,7 +380,7 @@ class TooManyAttempts(OpenbookError):
 
 class AdminDisabled(OpenbookError):
     code = "admin_disabled"
-    message = "Administration is off: the service was started without OPENBOOK_ADMIN_TOKEN."
+    message = "Administration is off: the service was started without OPENBOOK_ADMIN_TOKEN. Start it with one."
 
 
 # --- who calls ---------------------------------------------------------------------------------------------

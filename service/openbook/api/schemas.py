@@ -206,7 +206,7 @@ class _Searching(_Body):
         )
         if (work := self.work(options)) > settings.max_work:
             raise InvalidRequest("work", field="n_docs", work=work, most=settings.max_work)
-        if self.n_docs is None and self.work(replace(options, n_docs=facts.most_docs)) <= settings.max_work:
+        if self.n_docs is None and work + self.work(replace(options, n_docs=facts.most_docs)) <= settings.max_work:
             return replace(options, most_docs=facts.most_docs)
         return options
 

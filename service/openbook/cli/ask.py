@@ -18,6 +18,7 @@ from openbook.cli.options import URL, argument, file_to_write, option, svg_to_wr
 from openbook.cli.rendering import show_answer, show_comparison
 from openbook.entities import Decoding, ModelKind, RetrieverChoice
 from openbook.errors import FilterInvalid, SettingInvalid
+from openbook.extensions import checkpoint_folder
 from openbook.settings import Settings
 from openbook.storage.filters import parse_filter
 from openbook.storage.json_lines import read_json_lines
@@ -242,4 +243,5 @@ def _asked(
 
 
 def _can_ask_here(settings: Settings) -> bool:
-    return Path(settings.checkpoint).is_dir() and bool(store_of(settings).versions())
+    found = Path(settings.checkpoint).is_dir() or checkpoint_folder(settings.checkpoint) is not None
+    return found and bool(store_of(settings).versions())

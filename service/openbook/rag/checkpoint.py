@@ -255,6 +255,8 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
         facts["no_answer"] = {"threshold": checkpoint.facts.max_no_answer}
         if checkpoint.facts.no_answer is not None:
             facts["no_answer"]["weights"] = asdict(checkpoint.facts.no_answer)
+        if checkpoint.facts.most_docs:
+            facts["no_answer"]["most_docs"] = checkpoint.facts.most_docs
     (folder / FACTS_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 

@@ -14,6 +14,7 @@ import operator
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count, starmap
 from typing import Any
 
@@ -215,22 +216,21 @@ class RagEngine:
         self._generator.check(options)
         self._generator.check_length("max_new_tokens", options.max_new_tokens)
         most = self._facts.max_no_answer
-        if most is None or options.most_docs <= options.n_docs:
+        if most is None or options.most_docs <= options.n_docs or options.n_docs >= _n_readable(snapshot, options):
             return self._answered(questions, snapshot, options, between_steps, listeners)
         # nobody hears of an answer that another one may replace
         first = {number: replace(one, max_no_answer=one.at_most(most)) for number, one in listeners.items()}
         answers = self._answered(questions, snapshot, options, between_steps, first)
-        # a version, or a filter, may have no more
-        doubtful = [
-            number for number, one in enumerate(answers) if one.no_answer > most and len(one.passages) == options.n_docs
-        ]
+        gone = between_steps() or ()
+        doubtful = [number for number, one in enumerate(answers) if one.no_answer > most and number not in gone]
         further = replace(options, n_docs=options.most_docs)
-        # no more rows are read together than before
+        # of several questions no more rows are read together than before
         together = max(1, len(questions) * options.n_docs // options.most_docs)
         for at in range(0, len(doubtful), together):
             some = doubtful[at : at + together]
             heard = {place: listeners[number] for place, number in enumerate(some) if number in listeners}
-            again = self._answered([questions[one] for one in some], snapshot, further, between_steps, heard)
+            check = partial(_gone_of, some, between_steps)
+            again = self._answered([questions[one] for one in some], snapshot, further, check, heard)
             for number, one in zip(some, again, strict=True):
                 seconds = answers[number].source.seconds + one.source.seconds
                 answers[number] = replace(one, source=replace(one.source, seconds=seconds))
@@ -539,6 +539,17 @@ def _written(question: str, passages: Iterable[tuple[Passage, float]]) -> list[s
     """
     best_first = [passage for passage, _ in sorted(passages, key=lambda one: -one[1])]
     return [*(passage.text for passage in best_first), *(passage.heading for passage in best_first), question]
+
+
+def _n_readable(snapshot: IndexSnapshot, options: AnswerOptions) -> int:
+    """How many passages of the version a question may be answered from."""
+    return len(snapshot) if options.filter is None else int(np.count_nonzero(snapshot.allowed(options.filter)))
+
+
+def _gone_of(some: Sequence[int], between_steps: BetweenSteps) -> list[int]:
+    """The places in `some` of the questions that nobody waits for any more."""
+    gone = between_steps() or ()
+    return [place for place, number in enumerate(some) if number in gone]
 
 
 def _after(source: Source, *, encode: float = 0.0, generate: float = 0.0) -> Source:

@@ -110,6 +110,7 @@ def test_a_calibrated_checkpoint_says_in_a_chat_that_it_does_not_know(
         (doubting, {"abstain": "never"}, False),
         (doubting, {"abstain": {"max_no_answer": 1}}, False),
         (reader, {}, False),
+        (reader, None, False),
     ):
         said = client.post(call, json=body | {"model": "openbook", "openbook": asked}).json()
         assert said["openbook"]["abstained"] == abstained

@@ -1,4 +1,5 @@
 import io
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +82,16 @@ def test_where_no_service_answers_it_asks_here_and_says_so(
     ended = run("ask", QUESTION, *here[1:], "--json")
     assert ended.json["index"]["version"] == "tiny-2016"
     assert ended.err == f"No service at {NOWHERE}: answering in this process, as with --local.\n"
+
+
+def test_where_no_service_answers_an_installed_checkpoint_is_asked(
+    run: Run, indexes_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENBOOK_PORT", "9")
+    ended = run("ask", QUESTION, "--checkpoint", "openbook-mini", "--indexes", indexes_folder)
+    assert ended.err.startswith(f"No service at {NOWHERE}: answering in this process, as with --local.\n")
+    # the version is not of its encoder
+    assert "error [index_incompatible]" in ended.err
 
 
 def test_a_service_that_was_named_is_not_replaced(run: Run, here: Here) -> None:

@@ -13,7 +13,10 @@ from openbook.storage.snapshot import IndexSnapshot
 from tests.openbook.rag.test_engine_together import assert_same
 from tests.openbook.rag.test_listening import Heard
 
-QUESTIONS = ["who is the president of peru ?", "what is the population of kenya ?", "the island", "who is the king ?"]
+QUESTIONS = [
+    *("who is the president of peru ?", "what is the population of kenya ?", "the island", "who is the king ?"),
+    *("what is the currency ?", "the capital city", "who is the leader of japan ?", "the gdp of ghana", "a language"),
+]
 FEW = AnswerOptions(n_docs=3, or_all=True, max_new_tokens=6)
 FURTHER = replace(FEW, most_docs=8)
 
@@ -56,12 +59,26 @@ def test_what_may_be_replaced_is_not_told(doubting: RagEngine, snapshot: IndexSn
         assert tuple(one.tokens) == answer.tokens
 
 
-def test_a_version_without_more_passages_is_read_once(doubting: RagEngine, snapshot: IndexSnapshot) -> None:
-    steps = Heard()
-    everything = replace(FEW, n_docs=50, most_docs=50)
-    once = doubting.answer(QUESTIONS, snapshot, replace(everything, most_docs=0), steps.between_steps)
-    steps_once = steps.step
-    again = doubting.answer(QUESTIONS, snapshot, replace(everything, n_docs=20), steps.between_steps)
-    assert steps.step == 2 * steps_once
-    for one, other in zip(once, again, strict=True):
-        assert_same(one, other)
+@pytest.mark.parametrize("n_docs", [12, 13])
+def test_a_version_without_more_passages_is_read_once_and_told(
+    doubting: RagEngine, snapshot: IndexSnapshot, n_docs: int
+) -> None:
+    assert len(snapshot) == 12
+    heard = Heard()
+    options = replace(FURTHER, n_docs=n_docs, most_docs=20)
+    (answer,) = doubting.answer(QUESTIONS[:1], snapshot, options, heard.between_steps, {0: heard.listener})
+    assert [len(one.passages) for one in heard.retrievals] == [12]
+    assert tuple(heard.tokens) == answer.tokens
+
+
+def test_a_question_that_nobody_waits_for_costs_the_others_nothing(
+    doubting: RagEngine, snapshot: IndexSnapshot
+) -> None:
+    answers = doubting.answer(QUESTIONS, snapshot, FURTHER)
+    doubted = [number for number, one in enumerate(answers) if len(one.passages) == 8]
+    assert len(doubted) > 2
+    for gone in (doubted[0], min(set(range(len(QUESTIONS))) - set(doubted))):
+        left = doubting.answer(QUESTIONS, snapshot, FURTHER, lambda gone=gone: (gone,))
+        for number, (one, other) in enumerate(zip(answers, left, strict=True)):
+            if number != gone:
+                assert_same(other, one)

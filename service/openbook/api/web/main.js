@@ -89,7 +89,9 @@ function showAnswer(leaning, found, place) {
   turns = [...turns, { question: asked.question, answer: said }].slice(-MOST_TURNS);
   shown = { asked, index: found.index };
   const { without = [] } = asked;
-  const leaveOut = (id) => askAndRemember({ ...asked, without: [...without, id] });
+  // as many as were found, without those
+  const leaveOut = (id) =>
+    askAndRemember({ ...asked, n_docs: found.passages.length + without.length, without: [...without, id] });
   const view = answerView(leaning.question, found, toFragment(asked), leaveOut, without);
   if (latest?.index.feedback) view.append(feedbackView(found.requestId));
   if (latest?.index.offers.includes("receipt")) view.append(receiptView(asked));

@@ -30,9 +30,10 @@ _DEFINITION = re.compile(r" {0,3}\[(?P<label>[^\[\]^][^\[\]]{0,998})\]:[ \t]*\S"
 _INDENTED = re.compile(r"(?: {4}|\t)")
 # What a page has, anything with an attribute, and comments; `<version>` stands for a word that its reader fills in.
 _TAG = re.compile(
-    r"<!--.*|</?(?:a|abbr|aside|b|br|center|cite|code|dd|del|details|div|dl|dt|em|fig\w+|font|h[1-6]|hr|i|ins|kbd|li|mark|ol|p"
-    r"|picture|pre|s|samp|section|small|span|strong|su[bp]|summary|t(?:able|body|[dhrt]|head)|u|ul|var|video)(?:[\s/].*)?>"
-    r"|<[\w.:-]+\s[^<>]*=.*>|</(?:article|button|footer|form|header|label|main|nav|option|select|svg|(?-i:[A-Z])\w*)>",
+    r"<!--.*|</?(?:a|abbr|aside|b|br|center|cite|code|dd|del|details|div|dl|dt|em|fig\w+|font|h[1-6]|hr|i|iframe|img|input|ins|kbd"
+    r"|li|mark|ol|p|picture|pre|s|samp|section|small|span|strong|su[bp]|summary|t(?:able|body|[dhrt]|head)|u|ul|var"
+    r"|video)(?:[\s/].*)?>|<[\w.:-]+\s(?:[^<>]*\s)?[\w:@.-]+=[\"'].*>"
+    r"|</(?:article|button|footer|form|header|label|main|nav|option|select|svg)>",
     re.DOTALL | re.IGNORECASE,
 )
 _APART = re.compile(r"</?(?:aside|br|d[dlt]|div|details|li|p|summary|t[dhr])\b", re.IGNORECASE)
@@ -79,13 +80,17 @@ def words_of(marked: str, references: Mapping[str, Any] | None = None) -> str:
     if len(marked) > LONGEST_MARKED or not _MARK.search(marked):
         return marked
     parts: list[str] = []
-    for token in _parser().parseInline(marked, {"references": references or {}})[0].children or []:
+    tokens = _parser().parseInline(marked, {"references": references or {}})[0].children or []
+    closed = {token.content[2:-1].strip() for token in tokens if token.content.startswith("</")}
+    for token in tokens:
         if token.type == "code_inline":
             parts.append(f"{token.markup}{token.content}{token.markup}")
         elif token.type == "html_inline":
             # words on both sides of a cell or an item are two
             known = " " if _APART.match(token.content) else ""
-            parts.append(known if _TAG.fullmatch(token.content) else token.content)
+            # whatever its name, what is closed in its own line is a tag
+            is_tag = _TAG.fullmatch(token.content) or token.content.strip("</>") in closed
+            parts.append(known if is_tag else token.content)
         else:
             parts.append("\n" if token.type in ("softbreak", "hardbreak") else token.content)
     return "".join(parts)

@@ -195,7 +195,12 @@ class OpenAIBody(ModelBody, ABC):
     # what the fields of POST /answer are called here; the others are in `openbook`
     names: ClassVar[dict[str, str]]
 
-    openbook: Annotated[OpenbookOptions, Field(description="What POST /answer calls so.")] = OpenbookOptions()
+    openbook: Annotated[
+        OpenbookOptions,
+        # some clients send null for what they do not name
+        BeforeValidator(lambda given: {} if given is None else given),
+        Field(description="What POST /answer calls so."),
+    ] = OpenbookOptions()
     stream: Flag = None
     top_logprobs: Annotated[
         int | None,

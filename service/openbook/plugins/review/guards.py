@@ -95,7 +95,7 @@ def broken(guard: Guard, answer: Answer) -> list[str]:
 
 def _stands_in(shown: str, text: str) -> bool:
     """Whether a plain text holds this one. A passage keeps the marks of code; they count where `text` has some."""
-    return plain(text) in (shown if CODE_MARK in text else shown.replace(CODE_MARK, ""))
+    return plain(text) in (shown if CODE_MARK in text else plain(shown.replace(CODE_MARK, "")))
 
 
 def change_of(before: Answer, after: Answer) -> Change:

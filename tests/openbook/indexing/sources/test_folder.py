@@ -395,6 +395,9 @@ def test_tags_in_a_line_leave_what_they_say(tmp_path: Path, line: str, said: str
         ('<Tabs groupId="os">Linux</Tabs><img src=cat.png>', "Linux"),
         ("cp <path> <source-file> <table-name>", "cp <path> <source-file> <table-name>"),
         ("cp <source> <host>", "cp <source> <host>"),
+        ('<iframe src="https://x.example"></iframe>', ""),
+        ("<Steps>One</Steps> on <host>", "One on <host>"),
+        ("<T extends Foo = Bar>", "<T extends Foo = Bar>"),
     ],
 )
 def test_a_tag_goes_and_a_word_that_its_reader_fills_in_stays(marked: str, words: str) -> None:
