@@ -104,6 +104,11 @@ def test_what_a_terminal_would_obey_is_taken_out_and_lengths_stay() -> None:
     assert len(printable(text)) == len(text)
 
 
+def test_the_lines_of_an_answer_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    show_answer({**ANSWER, "answer": "sync-all --dry\nsync-all\x1b[31m"}, output())
+    assert capsys.readouterr().out.startswith("sync-all --dry\nsync-all\ufffd[31m   log p = -0.420\n")
+
+
 def test_what_a_reader_must_be_shown_stands_below_the_passages() -> None:
     console = Console(file=io.StringIO(), width=200)
     show_answer({**ANSWER, "attribution": "By [its] authors"}, console)
