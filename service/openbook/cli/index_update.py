@@ -80,8 +80,8 @@ def update(
     if updated is not None:
         show_report(store, updated.built, embedded=False)
         if changes is not None and Path(changes).is_dir() and updated.plan.n_left:
-            left = f"{updated.plan.n_left:,} passages of {base} that {changes} lacks stay"
-            say(f"{left}, such as those of deleted files: --mirror removes them")
+            kept = f"The update keeps {updated.plan.n_left:,} of {base}'s passages that {changes} lacks"
+            say(f"{kept} (of a deleted file, for example); --mirror removes such passages.")
 
 
 def show_plan(plan: "UpdatePlan") -> bool:

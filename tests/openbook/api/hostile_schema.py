@@ -25,17 +25,22 @@ def no_server_error(context: Any, response: Any, case: Any) -> bool | None:
 
 def what_is_wrong_is_refused(context: Any, response: Any, case: Any) -> bool | None:
     """But what was never sent: of a parameter whose value is an empty list nothing is left in an address. A body that
-    is also too large is refused for that. A field that is null may count as left out, and outer space does not count.
+    is also too large is refused for that. A field that is null may count as left out, unless it is required, and outer
+    space does not count.
     """
-    body = case.body if isinstance(case.body, dict) else {}
-    if response.status_code == 413 or any(one is None or one != _trimmed(one) for one in body.values()):
+    if response.status_code == 413 or _may_be_meant(case):
         return None
     sent = parse_qs(urlsplit(str(response.request.url)).query, keep_blank_values=True)
     return None if set(sent) < set(case.query or {}) else checks.negative_data_rejection(context, response, case)
 
 
-def _trimmed(value: Any) -> Any:
-    return value.strip() if isinstance(value, str) else value
+def _may_be_meant(case: Any) -> bool:
+    if not isinstance(case.body, dict):
+        return False
+    (content,) = case.operation.definition.raw["requestBody"]["content"].values()
+    schema = case.operation.schema.raw_schema["components"]["schemas"][content["schema"]["$ref"].rpartition("/")[2]]
+    optional = {name for name, value in case.body.items() if value is None}.difference(schema.get("required", ()))
+    return bool(optional) or any(isinstance(one, str) and one != one.strip() for one in case.body.values())
 
 
 def it_is_as_the_schema_says(context: Any, response: Any, case: Any) -> bool | None:

@@ -56,7 +56,10 @@ def test_an_update_from_a_folder_says_how_many_passages_stay_that_it_lacks(run: 
         (folder / f"{name}.txt").write_text(f"this is what {name} says")
     assert run("index", "build", folder, "--name", "a", "--encoder", tiny_encoder).code == 0
     (folder / "peru.txt").unlink()
-    stays = "1 passages of a that notes lacks stay, such as those of deleted files: --mirror removes them\n"
+    stays = (
+        "The update keeps 1 of a's passages that notes lacks (of a deleted file, for example); --mirror removes such "
+        "passages.\n"
+    )
     for name, mirror in (("b", ()), ("c", ("--mirror",))):
         (folder / "chile.txt").write_text(f"it says {name}")
         made = run("index", "update", "a", "--changes", folder, "--name", name, "--encoder", tiny_encoder, *mirror)
