@@ -186,8 +186,7 @@ def _answered(answer: Body) -> Text:
 def _said(text: str, log_prob: float | None = None, style: str = "bold green") -> Text:
     probability = "" if log_prob is None else f"   log p = {log_prob:.3f}"
     # a command of several lines is no single one
-    said = "\n".join(map(printable, text.split("\n")))
-    return Text.assemble((said or "(an empty answer)", style), (probability, "dim"))
+    return Text.assemble((_printable_lines(text) or "(an empty answer)", style), (probability, "dim"))
 
 
 def source_of(passage: Body) -> str:

@@ -97,7 +97,7 @@ class Facts:
     model: MarginalKind | None = None
     max_no_answer: Annotated[float | None, _at("no_answer", "threshold"), Field(ge=0, le=1)] = None
     no_answer: Annotated[NoAnswerWeights | None, _at("no_answer", "weights")] = None
-    most_docs: Annotated[int, _at("no_answer", "most_docs"), Field(ge=0, le=50)] = 0
+    most_docs: Annotated[int, Field(ge=0, le=50)] = 0
     prior_scale: Annotated[float, Field(gt=0)] = 1.0
     prompt: Any = None
     reader: ReaderFacts | None = None
@@ -255,8 +255,8 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
         facts["no_answer"] = {"threshold": checkpoint.facts.max_no_answer}
         if checkpoint.facts.no_answer is not None:
             facts["no_answer"]["weights"] = asdict(checkpoint.facts.no_answer)
-        if checkpoint.facts.most_docs:
-            facts["no_answer"]["most_docs"] = checkpoint.facts.most_docs
+    if checkpoint.facts.most_docs:
+        facts["most_docs"] = checkpoint.facts.most_docs
     (folder / FACTS_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 

@@ -174,8 +174,6 @@ def calibrate_checkpoint(
     }
     if weights is not None:
         no_answer["weights"] = asdict(weights)
-    if known.most_docs:
-        no_answer["most_docs"] = known.most_docs
     return Report("calibration", facts, tables), {"prior": asdict(prior), "model": best.model, "no_answer": no_answer}
 
 

@@ -71,7 +71,15 @@ def test_a_folder_written_here_loads_in_transformers(
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"prior": PriorWeights(0.8, 0.45)}, {"model": "sequence"}, {"max_no_answer": 0.4}, NO_ANSWER]
+    "more",
+    [
+        {},
+        {"prior": PriorWeights(0.8, 0.45)},
+        {"model": "sequence"},
+        {"max_no_answer": 0.4},
+        NO_ANSWER,
+        {"most_docs": 9},
+    ],
 )
 def test_a_folder_written_here_loads_here_with_its_facts(
     tiny_checkpoint: Path, tmp_path: Path, more: dict[str, Any]

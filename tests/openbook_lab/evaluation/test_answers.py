@@ -41,6 +41,8 @@ def test_answers_are_written_and_two_runs_are_compared(
     here = ("--checkpoint", tiny_checkpoint, "--indexes", indexes_folder, "--index", "tiny-2016", "--n-docs", 2)
     questions = write_lines(Path("mine.jsonl"), asked)
     report = measured("answers", questions, *here, "--answers", "first.csv")
+    assert report["facts"]["K"] == 2
+    assert measured("answers", questions, *here[:-2])["facts"]["K"] == "the service's"
     [table] = report["tables"]
     assert [(row["questions"], row["number"]) for row in table["rows"]] == [
         ("with an answer", 2),

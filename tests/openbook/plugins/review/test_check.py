@@ -50,10 +50,13 @@ def handbook(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("text", "stands"),
-    [("Caddy and  admin", True), ("`caddy` and `admin`", True), ("`caddy and admin`", False), ("`admin", True)],
+    [
+        *(("Caddy and  admin", True), ("`caddy` and `admin`", True), ("`caddy and admin`", False), ("`admin", True)),
+        ("run serve now", True),
+    ],
 )
 def test_marks_of_code_count_where_the_guard_has_some(text: str, stands: bool) -> None:
-    answer = Answer.model_construct(answer="The `caddy` and `admin`", evidence=(), passages=())
+    answer = Answer.model_construct(answer="The `caddy` and `admin` run ``` serve ``` now", evidence=(), passages=())
     wanted, unwanted = Guard(question="?", must_contain=text), Guard(question="?", must_not_contain=text)
 
     assert (broken(wanted, answer), bool(broken(unwanted, answer))) == ([] if stands else [f"lacks {text!r}"], stands)
